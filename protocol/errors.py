@@ -1,0 +1,59 @@
+"""Errors of the wire formats.
+
+ProtocolError
+├── InvalidDocument      a wire document does not match its schema
+├── InvalidArrays        an arrays file is malformed or its values are not allowed
+│   ├── SchemaMismatch   names, dtypes or shapes differ from what was expected
+│   └── NonFinite        a NaN or an infinity
+├── InvalidProof         a Merkle proof does not verify
+└── InvalidSignature     a message signature does not verify
+    ├── ClockSkew        `created` is too far from the verifier's clock
+    └── DigestMismatch   the body is not the one that was signed
+
+All are raised for what a peer sent. A caller's own mistake is a ValueError or TypeError.
+"""
+
+
+class ProtocolError(Exception):
+    """What a peer sent breaks the protocol."""
+
+
+class InvalidDocument(ProtocolError):
+    """A wire document does not match its schema."""
+
+
+class InvalidArrays(ProtocolError):
+    """An arrays file is malformed, or holds what is not allowed."""
+
+
+class SchemaMismatch(InvalidArrays):
+    """The names, dtypes or shapes differ from the expected ones."""
+
+
+class NonFinite(InvalidArrays):
+    """An array holds a NaN or an infinity."""
+
+
+class InvalidProof(ProtocolError):
+    """A Merkle inclusion or consistency proof does not verify."""
+
+
+class InvalidSignature(ProtocolError):
+    """A message signature is missing, malformed or wrong."""
+
+
+class ClockSkew(InvalidSignature):
+    """The signer's clock is too far from the verifier's.
+
+    `skew_s` is positive when the signer's clock is ahead.
+    """
+
+    def __init__(self, skew_s: float, *, limit_s: float) -> None:
+        where = "ahead" if skew_s > 0 else "behind"
+        super().__init__(f"your clock is {abs(skew_s):.0f} s {where}, the limit is {limit_s:.0f} s")
+        self.skew_s = skew_s
+        self.limit_s = limit_s
+
+
+class DigestMismatch(InvalidSignature):
+    """The body does not have the digest that was signed or announced."""
