@@ -69,6 +69,9 @@ from fedward.coordinator.run_state import (
 )
 from fedward.protocol.documents import Plan
 
+MAX_LEASES = 50
+"""How often one task is handed out before its site is given up for the attempt."""
+
 
 def new_run(
     run: str, plan: Plan, *, sites: tuple[str, ...], available: tuple[str, ...]
@@ -161,6 +164,13 @@ def _lease(state: RunState, event: Lease, now: float) -> Stepped:
     if state.status is not RunStatus.RUNNING:
         raise EventRefused(
             "run-not-running", f"run {state.run} is {state.status}, expected running"
+        )
+    if task.fence >= MAX_LEASES:
+        # An agent that dies over and over at this task must not hold the round for ever: its
+        # deadline, no longer renewed, expires it.
+        raise EventRefused(
+            "leased-too-often",
+            f"task {task.task} was leased {task.fence} times, limit {MAX_LEASES}",
         )
     leased = replace(task, status=TaskStatus.LEASED, fence=task.fence + 1, progress_at=now)
     note = Note("task.lease", {"task": task.task, "site": task.site, "fence": leased.fence})
