@@ -1,0 +1,1 @@
+"""The HTTP interface of the coordinator; the only place that knows fastapi."""
