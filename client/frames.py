@@ -1,0 +1,71 @@
+"""Frames between the agent and its worker: a length, then a JSON object.
+
+A frame is four bytes (the body's length, unsigned, big-endian) and the body, UTF-8 JSON with an
+object at the top. Arrays never travel in frames; they are files that the frames name. What a
+frame means is decided in `worker.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any, BinaryIO
+
+MAX_FRAME_BYTES = 64 * 1024 * 1024
+"""A longer frame is taken for noise on the pipe (an app that wrote to it), not for a message."""
+
+_LENGTH = struct.Struct(">I")
+
+
+class BrokenFrame(Exception):
+    """The stream ended inside a frame, or holds something that is not one."""
+
+
+def read_frame(stream: BinaryIO) -> dict[str, Any] | None:
+    """Read the next frame, or None where the stream ends between two frames.
+
+    Raises:
+        BrokenFrame: the stream ended inside a frame, the length is above the limit, or the body
+            is not a JSON object.
+    """
+    head = _read_exactly(stream, _LENGTH.size)
+    if not head:
+        return None
+    if len(head) < _LENGTH.size:
+        raise BrokenFrame(f"stream ended after {len(head)} of {_LENGTH.size} length bytes")
+    (size,) = _LENGTH.unpack(head)
+    if size > MAX_FRAME_BYTES:
+        raise BrokenFrame(f"frame of {size} bytes, at most {MAX_FRAME_BYTES} expected")
+    body = _read_exactly(stream, size)
+    if len(body) < size:
+        raise BrokenFrame(f"stream ended after {len(body)} of {size} bytes")
+    try:
+        message = json.loads(body)
+    except ValueError as error:
+        raise BrokenFrame(f"frame of {size} bytes is not JSON") from error
+    if not isinstance(message, dict):
+        raise BrokenFrame(f"got a JSON {type(message).__name__}, expected an object")
+    return message
+
+
+def write_frame(stream: BinaryIO, message: dict[str, Any]) -> None:
+    """Write `message` as one frame and flush.
+
+    Raises:
+        ValueError: a value is not JSON (NaN and infinity are not), or the frame is too long.
+    """
+    body = json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
+    if len(body) > MAX_FRAME_BYTES:
+        raise ValueError(f"frame of {len(body)} bytes, at most {MAX_FRAME_BYTES} allowed")
+    stream.write(_LENGTH.pack(len(body)) + body)
+    stream.flush()
+
+
+def _read_exactly(stream: BinaryIO, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = stream.read(size - len(parts))
+        if not part:
+            break
+        parts += part
+    return bytes(parts)
