@@ -11,35 +11,52 @@ ProtocolError
     └── DigestMismatch   the body is not the one that was signed
 
 All are raised for what a peer sent. A caller's own mistake is a ValueError or TypeError.
+`reason` is the stable name that records and answers show.
 """
+
+from typing import ClassVar
 
 
 class ProtocolError(Exception):
     """What a peer sent breaks the protocol."""
 
+    reason: ClassVar[str] = "protocol-error"
+
 
 class InvalidDocument(ProtocolError):
     """A wire document does not match its schema."""
+
+    reason = "document-invalid"
 
 
 class InvalidArrays(ProtocolError):
     """An arrays file is malformed, or holds what is not allowed."""
 
+    reason = "arrays-invalid"
+
 
 class SchemaMismatch(InvalidArrays):
     """The names, dtypes or shapes differ from the expected ones."""
+
+    reason = "schema-mismatch"
 
 
 class NonFinite(InvalidArrays):
     """An array holds a NaN or an infinity."""
 
+    reason = "non-finite"
+
 
 class InvalidProof(ProtocolError):
     """A Merkle inclusion or consistency proof does not verify."""
 
+    reason = "proof-invalid"
+
 
 class InvalidSignature(ProtocolError):
     """A message signature is missing, malformed or wrong."""
+
+    reason = "signature-invalid"
 
 
 class ClockSkew(InvalidSignature):
@@ -47,6 +64,8 @@ class ClockSkew(InvalidSignature):
 
     `skew_s` is positive when the signer's clock is ahead.
     """
+
+    reason = "clock-skew"
 
     def __init__(self, skew_s: float, *, limit_s: float) -> None:
         where = "ahead" if skew_s > 0 else "behind"
@@ -57,3 +76,5 @@ class ClockSkew(InvalidSignature):
 
 class DigestMismatch(InvalidSignature):
     """The body does not have the digest that was signed or announced."""
+
+    reason = "digest-mismatch"

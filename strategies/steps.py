@@ -1,0 +1,59 @@
+"""The step from one model version to the next that all averaging strategies share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedward.protocol.arrays import BFLOAT16, BLOCK_ELEMENTS
+from fedward.strategies.base import Aggregate
+from fedward.strategies.errors import Overflow
+
+
+def add_mean(model: dict[str, NDArray[Any]], aggregate: Aggregate) -> dict[str, NDArray[Any]]:
+    """Return `model` with the mean differences added and the counted values replaced.
+
+    The sum is formed in float64 and cast once. Arrays without part in the aggregate are
+    passed on as they are. Order, dtypes and shapes are the model's.
+
+    Raises:
+        Overflow: a new value does not fit its array's dtype.
+    """
+    return {
+        name: _moved(name, base, aggregate.mean[name])
+        if name in aggregate.mean
+        else aggregate.counted.get(name, base)
+        for name, base in model.items()
+    }
+
+
+def _moved(name: str, base: NDArray[Any], mean: NDArray[np.float64]) -> NDArray[Any]:
+    moved = np.empty(base.shape, base.dtype)
+    out, values, steps = moved.reshape(-1), base.reshape(-1), mean.reshape(-1)
+    bad = 0
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        for start in range(0, out.size, BLOCK_ELEMENTS):
+            block = slice(start, start + BLOCK_ELEMENTS)
+            wide = values[block].astype(np.float64)
+            wide += steps[block]
+            out[block] = _nearest_float32_odd(wide) if base.dtype == BFLOAT16 else wide
+            bad += int(out[block].size) - int(np.count_nonzero(np.isfinite(out[block])))
+    if bad:
+        raise Overflow(f"array {name!r}: {bad} of {out.size} new values do not fit {base.dtype}")
+    return moved
+
+
+def _nearest_float32_odd(wide: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Round to float32 "to odd", so that the cast to bfloat16 that follows is correct.
+
+    ml_dtypes casts float64 to bfloat16 by way of float32; rounding to nearest twice moves
+    values just beside a tie by one unit. Rounding to odd first does not (Boldo and Melquiond,
+    2008, "Emulation of FMA and correctly rounded sums").
+    """
+    near = wide.astype(np.float32)
+    even = (near.view(np.uint32) & 1) == 0
+    away = np.where(wide > near, np.float32(np.inf), np.float32(-np.inf))
+    inexact = even & (near != wide) & np.isfinite(near)
+    return np.where(inexact, np.nextafter(near, away), near)
