@@ -1,0 +1,116 @@
+"""Following a run: what to fetch when, and a round's attempts as one row of a table."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import NotReachable
+from .http import Api
+
+ENDED = frozenset({"completed", "failed", "stopped"})
+WORTH_A_LOOK = ("attempt.", "run.")
+"""Audit actions after which a table of rounds looks different; tasks alone do not change it."""
+RECONNECTS = 20
+"""Cut connections in a row, without an event between them, before giving up."""
+SHOWN_METRICS = ("loss", "accuracy", "auc")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """A run and all its rounds at one moment, as the coordinator describes them."""
+
+    run: dict[str, Any]
+    rounds: list[dict[str, Any]]
+
+
+def follow_run(api: Api, run: str) -> Iterator[Snapshot]:
+    """Yield a snapshot now, after each change, and a last one when the run has ended.
+
+    A cut stream is taken up again after the last event seen.
+    """
+    after: str | None = None
+    cuts = 0
+    rounds: list[dict[str, Any]] = []
+    while True:
+        snapshot = take_snapshot(api, run, rounds)
+        rounds = snapshot.rounds
+        yield snapshot
+        if snapshot.run["status"] in ENDED:
+            return
+        try:
+            for event in api.events(f"/runs/{run}/events", after=after):
+                after, cuts = event.id or after, 0
+                if is_worth_a_look(event.data):
+                    break
+        except NotReachable:
+            cuts += 1
+            if cuts > RECONNECTS:
+                raise
+
+
+def take_snapshot(api: Api, run: str, known: list[dict[str, Any]]) -> Snapshot:
+    """Fetch the run, and its rounds from the last known one on."""
+    view = api.get(f"/runs/{run}")
+    settled = known[:-1]
+    after = str(settled[-1]["round"]) if settled else None
+    return Snapshot(view, [*settled, *api.get_all(f"/runs/{run}/rounds", start=after)])
+
+
+def is_worth_a_look(data: Any) -> bool:
+    """Tell whether an event's record changes the table of rounds."""
+    record = data.get("record", data) if isinstance(data, dict) else {}
+    return str(record.get("action", "")).startswith(WORTH_A_LOOK)
+
+
+def round_rows(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one row a round: who took part, metrics, bytes, seconds, in the rounds' order."""
+    return [_round_row(view) for view in rounds]
+
+
+def round_columns(rounds: list[dict[str, Any]]) -> dict[str, str]:
+    """Return the columns that these rounds have something for."""
+    rows = round_rows(rounds)
+    metrics = [name for name in SHOWN_METRICS if any(row.get(name) is not None for row in rows)]
+    columns = {"round": "round", "status": "status", "participation": "took part"}
+    columns |= {name: name for name in metrics}
+    columns |= {"bytes_up": "up", "seconds": "seconds"}
+    if any(row["refused"] for row in rows):
+        columns["refused"] = "not taken"
+    return columns
+
+
+def summary_line(run: dict[str, Any]) -> str:
+    """Say in one line where a run stands."""
+    parts = [f"{run['run']} {run['status']}", f"round {run['round']} of {run['rounds']}"]
+    if run.get("phase"):
+        parts.append(run["phase"])
+    if run.get("participation"):
+        parts.append(run["participation"])
+    if run.get("reason"):
+        parts.append(f"reason: {run['reason']}")
+    waiting = [f"{who['site']} ({who['why']})" for who in run.get("waiting_for") or []]
+    if waiting and run["status"] not in ENDED:
+        parts.append("waiting for " + ", ".join(waiting))
+    return ", ".join(parts)
+
+
+def _round_row(view: dict[str, Any]) -> dict[str, Any]:
+    attempts: list[dict[str, Any]] = view["attempts"]
+    working = [attempt for attempt in attempts if attempt["kind"] != "evaluate"]
+    evaluated = [a for a in attempts if a["kind"] == "evaluate" and a["status"] == "committed"]
+    last = (working or attempts)[-1]
+    metrics = (evaluated[-1] if evaluated else last)["metrics"]
+    absent = [
+        f"{entry['site']} ({entry['reason']})"
+        for attempt in attempts
+        for entry in [*attempt["refused"], *attempt["late"]]
+    ]
+    return {
+        "round": view["round"],
+        "status": last["status"] if last["kind"] == "train" else f"{last['kind']} {last['status']}",
+        "participation": last["participation"],
+        **{name: metrics.get(name) for name in SHOWN_METRICS},
+        "bytes_up": sum(attempt["bytes_up"] for attempt in attempts),
+        "seconds": sum(attempt["duration_s"] or 0.0 for attempt in attempts),
+        "refused": ", ".join(dict.fromkeys(absent)),
+    }
