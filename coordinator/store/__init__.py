@@ -1,0 +1,1 @@
+"""All SQL of the coordinator: tables, migrations, transactions, queries by subject."""

@@ -1,0 +1,1 @@
+"""Alembic revisions and how to apply them."""
