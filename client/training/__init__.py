@@ -1,0 +1,1 @@
+"""Training in torch at a site: devices, tensors and arrays, seeds, loops."""
