@@ -44,7 +44,7 @@ class Settings(BaseModel):
     trusted_proxies: tuple[str, ...] = ("127.0.0.1", "::1")
     database: str | None = None
     """SQLAlchemy URL; None: SQLite in the data folder."""
-    max_app_bytes: Annotated[int, Field(gt=0)] = 256 * MIB
+    max_app_bytes: Annotated[int, Field(gt=0)] = 64 * MIB
     max_model_bytes: Annotated[int, Field(gt=0)] = 32 * GIB
     max_json_bytes: Annotated[int, Field(gt=0)] = 2 * MIB
     poll_max_s: Annotated[float, Field(gt=0, le=120)] = 50.0
@@ -70,6 +70,11 @@ class Settings(BaseModel):
     def key_path(self) -> Path:
         """Where the coordinator's Ed25519 key lies."""
         return self.data / "keys" / "coordinator.key"
+
+    @property
+    def scratch(self) -> Path:
+        """Where bodies lie while they arrive; emptied at start."""
+        return self.data / "scratch"
 
     @property
     def lock_path(self) -> Path:

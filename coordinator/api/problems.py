@@ -6,7 +6,7 @@ people. A fault of our own is told as `internal-error` with nothing of the excep
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -153,9 +153,7 @@ def problem_response(shown: Problem, headers: Mapping[str, str] | None = None) -
         extra.setdefault("WWW-Authenticate", "Bearer")
     if shown.status == 503:
         extra.setdefault("Retry-After", "5")
-    return Response(
-        to_json(shown), status_code=shown.status, headers=extra, media_type=MEDIA_TYPE
-    )
+    return Response(to_json(shown), status_code=shown.status, headers=extra, media_type=MEDIA_TYPE)
 
 
 def refused_input(errors: Sequence[Any]) -> Problem:
@@ -180,14 +178,15 @@ def refused_input(errors: Sequence[Any]) -> Problem:
 
 def install(app: FastAPI) -> None:
     """Make every error that leaves a route a problem."""
-    for handled, handler in (
-        (CoordinatorError, _domain_error),
-        (ProtocolError, _domain_error),
-        (RequestValidationError, _validation_error),
-        (HTTPException, _http_error),
-        (Exception, _our_fault),
-    ):
-        app.add_exception_handler(cast("type[Exception]", handled), cast("Callable[..., Any]", handler))
+    handlers: dict[type[Exception], Callable[..., Any]] = {
+        CoordinatorError: _domain_error,
+        ProtocolError: _domain_error,
+        RequestValidationError: _validation_error,
+        HTTPException: _http_error,
+        Exception: _our_fault,
+    }
+    for handled, handler in handlers.items():
+        app.add_exception_handler(handled, handler)
 
 
 async def _domain_error(_: Request, error: CoordinatorError | ProtocolError) -> Response:

@@ -1,0 +1,184 @@
+"""What stands before and after every agent route: verified requests, signed responses.
+
+Order: protocol version (a comparison of text, so that an old agent is told clearly), size,
+signature with digest and clock, then one use of the nonce. Only then is the route looked for.
+Every response is signed by the coordinator, problems included, those to unknown keys too: an
+agent believes no answer that its pinned key did not sign. To be signed, a response is gathered
+first; nothing here is larger than one chunk.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from fedward.coordinator.actors import ANONYMOUS
+from fedward.coordinator.api.bodies import headers_of, read_limited, replay
+from fedward.coordinator.api.problems import (
+    RequestRefused,
+    problem_of,
+    problem_response,
+    refused_input,
+)
+from fedward.coordinator.api.state import ApiState
+from fedward.coordinator.errors import CoordinatorError
+from fedward.protocol.documents import MAX_CHUNK_BYTES, PROTOCOL_VERSION
+from fedward.protocol.errors import InvalidSignature, ProtocolError
+from fedward.protocol.signatures import VerifiedRequest, sign_response, verify_request
+
+PREFIX = "/agent/v1"
+ENROL = f"{PREFIX}/enrol"
+UPLOADS = f"{PREFIX}/uploads/"
+MAX_BODY_BYTES = MAX_CHUNK_BYTES + 64 * 1024
+MAX_DOCUMENT_BYTES = 256 * 1024
+"""Largest body of a request that is not an upload."""
+_BODY_TIMEOUT_S = 300.0
+_VERSION_HEADER = "fedward-protocol"
+
+
+def key_id_of(public_key: bytes) -> str:
+    """Return the id of an Ed25519 public key: the first 32 hex digits of its SHA-256."""
+    return hashlib.sha256(public_key).hexdigest()[:32]
+
+
+@dataclass(slots=True)
+class _Gathered:
+    """A response on its way out."""
+
+    status: int = 0
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    body: bytearray = field(default_factory=bytearray)
+    complete: bool = False
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status, self.headers = message["status"], list(message.get("headers", []))
+        elif message["type"] == "http.response.body":
+            self.body += message.get("body", b"")
+            self.complete = not message.get("more_body", False)
+
+
+class _Announced(BaseModel):
+    """The one field of an enrolment that is needed before its signature can be checked."""
+
+    model_config = ConfigDict(extra="ignore")
+    public_key: str
+
+
+class AgentGate:
+    """ASGI middleware for `/agent/v1`."""
+
+    def __init__(self, app: ASGIApp, *, state: ApiState) -> None:
+        self._app = app
+        self._state = state
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Verify, pass on, sign."""
+        if scope["type"] != "http" or not scope["path"].startswith(PREFIX + "/"):
+            await self._app(scope, receive, send)
+            return
+        gathered = _Gathered()
+        try:
+            refused = None
+            try:
+                receive = await self._admit(scope, receive)
+            except (CoordinatorError, ProtocolError) as error:
+                refused = problem_response(problem_of(error))
+            except ValidationError as error:
+                refused = problem_response(refused_input(error.errors(include_url=False)))
+            answer: ASGIApp = self._app if refused is None else refused
+            await answer(scope, receive, gathered.send)
+        except ClientDisconnect:
+            return
+        finally:
+            # Also after a fault: its 500 has been gathered, and the fault goes on to the log.
+            if gathered.complete:
+                await self._send_signed(scope, gathered, send)
+
+    async def _admit(self, scope: Scope, receive: Receive) -> Receive:
+        """Set `state.site` (enrolment: `state.key_id`) and return the body for the route."""
+        headers = headers_of(scope)
+        got = headers.get(_VERSION_HEADER)
+        if got != PROTOCOL_VERSION:
+            raise RequestRefused(
+                "protocol-unsupported", f"Fedward-Protocol: got {got}, expected {PROTOCOL_VERSION}",
+                got=got, expected=PROTOCOL_VERSION,
+            )  # fmt: skip
+        upload = scope["method"] == "PUT" and scope["path"].startswith(UPLOADS)
+        limit = MAX_BODY_BYTES if upload else MAX_DOCUMENT_BYTES
+        body = await read_limited(scope, receive, limit=limit, timeout_s=_BODY_TIMEOUT_S)
+        state = scope.setdefault("state", {})
+        if scope["path"] == ENROL:
+            verified = await run_in_threadpool(self._verify, scope, body, _announced_key(body))
+            state["key_id"] = verified.key_id
+        else:
+            state["site"] = await run_in_threadpool(self._verify_known, scope, body)
+        return replay(body, receive)
+
+    def _verify_known(self, scope: Scope, body: bytes) -> str:
+        service = self._state.coordinator
+        verified = self._verify(scope, body, service.find_site_key)
+        return service.admit(verified.key_id, verified.nonce, created=verified.created)
+
+    def _verify(
+        self, scope: Scope, body: bytes, find_key: Callable[[str], bytes | None]
+    ) -> VerifiedRequest:
+        try:
+            return verify_request(
+                method=scope["method"],
+                url=_url(scope),
+                headers=headers_of(scope),
+                body=body,
+                find_key=find_key,
+                now=self._state.clock(),
+                tolerance_s=self._state.settings.clock_tolerance_s,
+            )
+        except InvalidSignature as error:
+            name = problem_of(error).type.rpartition("/")[2]
+            self._state.coordinator.record_denial(ANONYMOUS, "agent.request", reason=name)
+            raise
+
+    async def _send_signed(self, scope: Scope, gathered: _Gathered, send: Send) -> None:
+        body = bytes(gathered.body)
+        answer = Response(body, gathered.status)
+        answer.raw_headers = gathered.headers
+        signed = await run_in_threadpool(
+            sign_response,
+            self._state.coordinator.context.key,
+            key_id=self._key_id(),
+            status=gathered.status,
+            headers=headers_of({"headers": gathered.headers}),
+            body=body,
+            request=(scope["method"], _url(scope), headers_of(scope)),
+            now=self._state.clock(),
+        )
+        for name, value in signed.items():
+            answer.headers[name] = value
+        start = {"type": "http.response.start", "status": gathered.status}
+        await send(start | {"headers": answer.raw_headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _announced_key(body: bytes) -> Callable[[str], bytes | None]:
+    """Find the key of an enrolment in its own body: the signature proves its possession."""
+    text = _Announced.model_validate_json(body).public_key
+    try:
+        public_key = bytes.fromhex(text)
+    except ValueError:
+        public_key = b""
+
+    def find(key_id: str) -> bytes | None:
+        return public_key if len(public_key) == 32 and key_id == key_id_of(public_key) else None
+
+    return find
+
+
+def _url(scope: Scope) -> str:
+    path: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope["query_string"]
+    return (path + b"?" + query if query else path).decode("latin-1")

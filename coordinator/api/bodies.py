@@ -1,0 +1,127 @@
+"""Reading request bodies within limits: into memory, or into a temporary file while hashing."""
+
+import asyncio
+import hashlib
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive, Scope
+
+from fedward.coordinator.api.problems import RequestRefused
+from fedward.coordinator.errors import LimitExceeded
+
+_SPOOL_BYTES = 4 * 1024 * 1024
+"""Bytes gathered before a thread hashes and writes them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpooledBody:
+    """A body on disk; the file is removed when the request ends."""
+
+    path: Path
+    digest: str
+    size_bytes: int
+
+
+def headers_of(scope: Scope) -> dict[str, str]:
+    """Return the headers, names in lower case, repeated ones joined as RFC 9110 says."""
+    joined: dict[str, str] = {}
+    for raw_name, raw_value in scope["headers"]:
+        name, value = raw_name.decode("latin-1").lower(), raw_value.decode("latin-1")
+        joined[name] = f"{joined[name]}, {value}" if name in joined else value
+    return joined
+
+
+def require_length(scope: Scope, *, limit: int) -> None:
+    """Refuse a body that announces more than `limit` bytes, before any of it is read."""
+    announced = headers_of(scope).get("content-length", "0")
+    if not announced.isascii() or not announced.isdigit():
+        raise RequestRefused("malformed-header", f"Content-Length: got {announced!r}")
+    if int(announced) > limit:
+        raise too_large(int(announced), limit=limit)
+
+
+def too_large(got: int, *, limit: int) -> LimitExceeded:
+    """Say how large a body may be."""
+    return LimitExceeded("body-too-large", f"the body has {got} bytes or more, limit is {limit}")
+
+
+async def read_limited(scope: Scope, receive: Receive, *, limit: int, timeout_s: float) -> bytes:
+    """Read the whole body.
+
+    Raises:
+        LimitExceeded: more than `limit` bytes were announced or sent.
+        RequestRefused: it did not arrive within `timeout_s`.
+        ClientDisconnect: the peer went away.
+    """
+    require_length(scope, limit=limit)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(timeout_s):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                part = message.get("body", b"")
+                size += len(part)
+                if size > limit:
+                    raise too_large(size, limit=limit)
+                parts.append(part)
+                if not message.get("more_body", False):
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
+    except TimeoutError as error:
+        raise RequestRefused(
+            "body-timeout", f"the body did not arrive within {timeout_s:.0f} s", status=408
+        ) from error
+
+
+def replay(body: bytes, receive: Receive) -> Receive:
+    """Hand out a body that was read already, then whatever the connection says next."""
+    given = False
+
+    async def receive_again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return receive_again
+
+
+@asynccontextmanager
+async def spooled(request: Request, folder: Path, *, limit: int) -> AsyncIterator[SpooledBody]:
+    """Stream the body into a temporary file in `folder`.
+
+    Raises:
+        LimitExceeded: more than `limit` bytes were announced or sent.
+    """
+    require_length(request.scope, limit=limit)
+    handle, name = tempfile.mkstemp(dir=folder, prefix="upload-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            digest, size, buffer = hashlib.sha256(), 0, bytearray()
+
+            def flush() -> None:
+                digest.update(buffer)
+                file.write(buffer)
+                buffer.clear()
+
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > limit:
+                    raise too_large(size, limit=limit)
+                buffer += chunk
+                if len(buffer) >= _SPOOL_BYTES:
+                    await run_in_threadpool(flush)
+            await run_in_threadpool(flush)
+        yield SpooledBody(Path(name), f"sha256:{digest.hexdigest()}", size)
+    finally:
+        Path(name).unlink(missing_ok=True)  # noqa: ASYNC240  # also when cancelled

@@ -1,0 +1,176 @@
+"""`fedward serve`: one process, one port, the API and the scheduler together.
+
+The shell that owns the clock, the randomness, the folder's lock, the socket and the signals.
+Order at start: address, folder, lock, store, key, socket; so that a second coordinator on the
+same folder is refused before it touches anything. SIGTERM and SIGINT answer the open long
+polls, end the event streams, let running requests end (`stop_timeout_s`) and return.
+"""
+
+import fcntl
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+
+from fedward.coordinator.api.app import begin_stop, create_app
+from fedward.coordinator.blobs import Blobs
+from fedward.coordinator.clock import system_clock
+from fedward.coordinator.errors import CoordinatorError
+from fedward.coordinator.keys import load_or_create_seed
+from fedward.coordinator.notify import Notifier
+from fedward.coordinator.scheduler import Scheduler
+from fedward.coordinator.service import Coordinator
+from fedward.coordinator.settings import Settings, require_safe_address
+from fedward.coordinator.store.unit_of_work import Store
+from fedward.protocol.signatures import new_private_key
+
+_BACKLOG = 2048
+_KEEP_ALIVE_S = 75
+"""Longer than a long poll's pause between two requests, so that agents keep their connection."""
+
+
+class CannotServe(CoordinatorError):
+    """The folder is in use, or the address cannot be had."""
+
+
+def serve(settings: Settings) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        InvalidSettings: plain HTTP on an address that other machines can reach.
+        CannotServe: `data-in-use`, or `address-unavailable`.
+        InvalidKey: the key file cannot be trusted.
+    """
+    require_safe_address(settings)
+    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked_folder(settings), listening(settings) as listener:
+        coordinator = open_coordinator(settings)
+        scheduler = Scheduler(coordinator)
+        app = create_app(coordinator, scheduler, settings, clock=system_clock)
+        _announce(coordinator, settings, listener)
+        server = _Server(_uvicorn_config(app, settings), on_stop=lambda: begin_stop(app))
+        with _signals_end_quietly():
+            server.run(sockets=[listener])
+
+
+def open_coordinator(settings: Settings) -> Coordinator:
+    """Open the store in the folder (migrated), the blobs and the key; the caller has the lock."""
+    shutil.rmtree(settings.scratch, ignore_errors=True)
+    settings.scratch.mkdir(mode=0o700)
+    store = Store(settings.database_url)
+    seed = load_or_create_seed(settings.key_path, token_bytes=secrets.token_bytes)
+    return Coordinator(
+        store,
+        Blobs(settings.data),
+        Notifier(),
+        new_private_key(seed),
+        system_clock,
+        secrets.token_bytes,
+    )
+
+
+@contextmanager
+def locked_folder(settings: Settings) -> Iterator[None]:
+    """Hold the folder for this process; the lock ends with the process, however it ends.
+
+    Raises:
+        CannotServe: another process holds it.
+    """
+    with settings.lock_path.open("a+", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise CannotServe(
+                "data-in-use", f"{settings.data} is used by another coordinator (process {holder})"
+            ) from error
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+@contextmanager
+def listening(settings: Settings) -> Iterator[socket.socket]:
+    """Bind the address; port 0 takes a free one.
+
+    Raises:
+        CannotServe: the address does not exist here, or is taken.
+    """
+    try:
+        family, _, _, _, address = socket.getaddrinfo(
+            settings.host, settings.port, type=socket.SOCK_STREAM
+        )[0]
+        listener = socket.create_server(
+            address[:2], family=family, backlog=_BACKLOG, reuse_port=False
+        )
+    except OSError as error:
+        raise CannotServe(
+            "address-unavailable", f"cannot listen on {settings.host}:{settings.port}: {error}"
+        ) from error
+    with listener:
+        yield listener
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that answers long polls before it waits for connections to end."""
+
+    def __init__(self, config: uvicorn.Config, *, on_stop: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_stop = on_stop
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Wake everyone who waits, then shut down."""
+        self._on_stop()
+        await super().shutdown(sockets=sockets)
+
+
+def _uvicorn_config(app: Any, settings: Settings) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
+        proxy_headers=settings.behind_proxy,
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        timeout_graceful_shutdown=settings.stop_timeout_s,
+        timeout_keep_alive=_KEEP_ALIVE_S,
+        backlog=_BACKLOG,
+        access_log=False,
+        server_header=False,
+        ws="none",
+        lifespan="on",
+        log_level="warning",
+    )
+
+
+@contextmanager
+def _signals_end_quietly() -> Iterator[None]:
+    """Take the signals that uvicorn raises again after its shutdown: the stop was orderly."""
+    wanted = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.signal(number, lambda *_: None) for number in wanted}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _announce(coordinator: Coordinator, settings: Settings, listener: socket.socket) -> None:
+    """Say on standard output where to go, and once in the folder's life the first token."""
+    host, port = listener.getsockname()[:2]
+    scheme = "https" if settings.tls_cert else "http"
+    shown = f"[{host}]" if ":" in host else host
+    url = f"{scheme}://{shown}:{port}"
+    token = coordinator.bootstrap_token()
+    if token is not None:
+        sys.stdout.write(f"admin token, shown only this once: {token}\n")
+    sys.stdout.write(f"coordinator listening on {url} (documentation: {url}/docs)\n")
+    sys.stdout.flush()
