@@ -1,1 +1,1 @@
-
+"""The site agent: works for one coordinator, on data that only the site can read."""

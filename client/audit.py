@@ -1,0 +1,186 @@
+"""The site's own append-only audit log: RFC 8785 records under a Merkle tree of RFC 9162.
+
+The same record form as the coordinator's (shared terms: v, seq, id, ts, src, actor, action,
+outcome, reason, object, study, run, round, policy, d, n). `append` runs inside the caller's
+transaction, so a record and what it is about are committed together or not at all.
+
+Tamper-evident, not tamper-proof: who owns the file can replace the whole log; a head that was
+shown to somebody else then no longer fits.
+"""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from fedward.protocol import merkle
+from fedward.protocol.canonical import canonical_bytes
+
+from .audit_events import EventDetails
+from .clock import timestamp
+from .errors import AuditBroken
+
+RECORD_VERSION = 1
+SCHEMA = """
+CREATE TABLE audit_events (
+  seq INTEGER PRIMARY KEY,
+  id TEXT NOT NULL UNIQUE,
+  action TEXT NOT NULL,
+  run TEXT,
+  bytes BLOB NOT NULL
+) STRICT;
+CREATE TABLE audit_nodes (
+  level INTEGER NOT NULL,
+  idx INTEGER NOT NULL,
+  hash BLOB NOT NULL,
+  PRIMARY KEY (level, idx)
+) STRICT, WITHOUT ROWID;
+CREATE TRIGGER audit_events_no_update BEFORE UPDATE ON audit_events
+  BEGIN SELECT RAISE(ABORT, 'audit_events is append-only'); END;
+CREATE TRIGGER audit_events_no_delete BEFORE DELETE ON audit_events
+  BEGIN SELECT RAISE(ABORT, 'audit_events is append-only'); END;
+CREATE TRIGGER audit_nodes_no_update BEFORE UPDATE ON audit_nodes
+  BEGIN SELECT RAISE(ABORT, 'audit_nodes is append-only'); END;
+CREATE TRIGGER audit_nodes_no_delete BEFORE DELETE ON audit_nodes
+  BEGIN SELECT RAISE(ABORT, 'audit_nodes is append-only'); END;
+-- INSERT OR REPLACE bypasses the triggers above; an append has the next number, or is none
+CREATE TRIGGER audit_events_in_order BEFORE INSERT ON audit_events
+  WHEN NEW.seq <> (SELECT coalesce(max(seq), 0) + 1 FROM audit_events)
+  BEGIN SELECT RAISE(ABORT, 'audit_events: seq is not the next number'); END;
+CREATE TRIGGER audit_nodes_once BEFORE INSERT ON audit_nodes
+  WHEN EXISTS (SELECT 1 FROM audit_nodes WHERE level = NEW.level AND idx = NEW.idx)
+  BEGIN SELECT RAISE(ABORT, 'audit_nodes is append-only'); END;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What happened; `object_id` is a task, `reason` a stable name."""
+
+    details: EventDetails
+    outcome: str = "success"
+    reason: str | None = None
+    object_type: str | None = None
+    object_id: str | None = None
+    study: str | None = None
+    run: str | None = None
+    round: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The size of the log and the root over it, hex."""
+
+    size: int
+    root: str
+
+
+class AuditLog:
+    """Appends to and verifies the log in `connection`'s database."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        *,
+        site: str,
+        policy: str | None,
+        token_bytes: Callable[[int], bytes],
+    ) -> None:
+        self._connection = connection
+        self._site = site
+        self._policy = policy
+        self._token_bytes = token_bytes
+
+    def append(self, event: Event, *, now: float) -> int:
+        """Write one record inside the open transaction; return its number (from 1)."""
+        if not self._connection.in_transaction:
+            raise ValueError("an audit record is written inside a transaction")
+        size = self._size()
+        record = self._record(event, seq=size + 1, now=now)
+        data = canonical_bytes(record)
+        self._connection.execute(
+            "INSERT INTO audit_events (seq, id, action, run, bytes) VALUES (?, ?, ?, ?, ?)",
+            (size + 1, record["id"], event.details.ACTION, event.run, data),
+        )
+        nodes = merkle.new_nodes(size, merkle.leaf_hash(data), self._read)
+        self._connection.executemany("INSERT INTO audit_nodes VALUES (?, ?, ?)", nodes)
+        return size + 1
+
+    def head(self) -> Head:
+        """Return size and root of the whole log."""
+        size = self._size()
+        return Head(size, merkle.root(size, self._read).hex())
+
+    def records(self, *, after_seq: int = 0) -> Iterator[bytes]:
+        """Yield the stored bytes of each record after `after_seq`, in order."""
+        rows = self._connection.execute(
+            "SELECT bytes FROM audit_events WHERE seq > ? ORDER BY seq", (after_seq,)
+        )
+        for (data,) in rows:
+            yield bytes(data)
+
+    def verify(self) -> Head:
+        """Recompute the whole tree from the stored bytes.
+
+        Raises:
+            AuditBroken: a record or node is missing or changed; names the first.
+        """
+        rows = self._connection.execute("SELECT seq, bytes FROM audit_events ORDER BY seq")
+        for size, (seq, data) in enumerate(rows):
+            if seq != size + 1:
+                raise AuditBroken(f"audit log: got record {seq}, expected {size + 1}")
+            for level, index, value in merkle.new_nodes(
+                size, merkle.leaf_hash(bytes(data)), self._read
+            ):
+                if self._read(level, index) != value:
+                    raise AuditBroken(
+                        f"audit log: record {seq} does not fit node ({level}, {index})"
+                    )
+        return self.head()
+
+    def _record(self, event: Event, *, seq: int, now: float) -> dict[str, Any]:
+        record = {
+            "v": RECORD_VERSION,
+            "seq": seq,
+            "id": str(uuid7(now, random=self._token_bytes(10))),
+            "ts": timestamp(now),
+            "src": f"site:{self._site}",
+            "actor": {"type": "agent", "id": self._site},
+            "action": event.details.ACTION,
+            "outcome": event.outcome,
+            "reason": event.reason,
+            "object": _present({"type": event.object_type, "id": event.object_id}),
+            "study": event.study,
+            "run": event.run,
+            "round": event.round,
+            "policy": self._policy,
+            "d": event.details.model_dump(mode="json", exclude_none=True),
+            "n": self._token_bytes(16).hex(),  # leaf hashes must not be guessable
+        }
+        return _present(record)
+
+    def _size(self) -> int:
+        row = self._connection.execute("SELECT coalesce(max(seq), 0) FROM audit_events").fetchone()
+        return int(row[0])
+
+    def _read(self, level: int, index: int, /) -> bytes:
+        row = self._connection.execute(
+            "SELECT hash FROM audit_nodes WHERE level = ? AND idx = ?", (level, index)
+        ).fetchone()
+        if row is None:
+            raise AuditBroken(f"audit log: node ({level}, {index}) is missing")
+        return bytes(row[0])
+
+
+def _present(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def uuid7(now: float, *, random: bytes) -> UUID:
+    """Return the UUIDv7 (RFC 9562, 5.7) of a time in seconds and 10 random bytes."""
+    value = int(now * 1000).to_bytes(6, "big") + random
+    number = int.from_bytes(value, "big")
+    number = number & ~(0xF << 76) | (0x7 << 76)
+    number = number & ~(0x3 << 62) | (0x2 << 62)
+    return UUID(int=number)

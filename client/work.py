@@ -1,0 +1,153 @@
+"""The site's agent: asks for work, does it, delivers it, for ever.
+
+One task at a time. Beside the work a heartbeat tells the coordinator that this site is alive;
+when the coordinator no longer wants the task, the work is stopped. An answer is committed to
+the journal before its first byte is sent and sent again until the coordinator has answered, so
+that a crash at any moment neither loses nor repeats a finished training.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+
+from fedward.protocol.canonical import sha256_digest
+from fedward.protocol.documents import NextStep, ResultReceipt, Task
+
+from .audit_events import EgressIntended, TaskGone
+from .errors import AgentOutdated, CallRefused, ConnectionFailed, NotAdmitted
+from .exchange import Exchange
+from .journal import Finished, Journal, about
+from .settings import AgentSettings
+from .task_runner import TaskRunner, Workshop
+
+_BEAT_AT_MOST_S = 30.0
+_UPLOADS_AT_MOST = 5
+"""How often the coordinator may say that bytes are missing before we ask for work again."""
+_MAY_COME_AGAIN = frozenset({"stale-fence", "upload-incomplete"})
+"""Refusals after which the same task may be leased again, with the same answer."""
+_log = logging.getLogger(__name__)
+
+
+class TaskUnwanted(Exception):
+    """The coordinator refused a heartbeat: the task is no longer this site's."""
+
+
+class Agent:
+    """Works for one coordinator until it is cancelled."""
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        *,
+        exchange: Exchange,
+        runner: TaskRunner,
+        journal: Journal,
+        workshop: Workshop,
+        now: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._exchange = exchange
+        self._runner = runner
+        self._journal = journal
+        self._workshop = workshop
+        self._now = now
+
+    async def work(self) -> None:
+        """Work until cancelled.
+
+        Raises:
+            NotAdmitted: the coordinator revoked this site.
+            AgentOutdated: the coordinator does not speak this agent's protocol.
+            sqlite3.Error: the journal or audit log cannot be written; nothing is sent then.
+        """
+        while True:
+            await self.work_once()
+
+    async def work_once(self) -> None:
+        """Ask for one task and, if there is one, do and deliver it."""
+        task = await self._exchange.next_task(wait_s=self._settings.network.poll_s)
+        if task is None:
+            return
+        _log.info("task %s: %s of %s, round %d", task.task, task.kind, task.run, task.round)
+        finished = self._journal.receive(task, now=self._now())
+        try:
+            await self._with_heartbeat(task, finished)
+        except (TaskUnwanted, CallRefused) as refused:
+            if isinstance(refused, NotAdmitted | AgentOutdated):
+                raise
+            _log.warning("task %s is not wanted any more: %s", task.task, refused)
+            gone = about(task, TaskGone(fence=task.fence), outcome="failure", reason="not-wanted")
+            self._journal.record(gone, now=self._now())
+        self._tidy(task)
+
+    async def _with_heartbeat(self, task: Task, finished: Finished | None) -> None:
+        work = asyncio.create_task(self._do(task, finished))
+        beat = asyncio.create_task(self._beat(task))
+        try:
+            await asyncio.wait({work, beat}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            first = work if work.done() else beat
+            for other in (work, beat):
+                other.cancel()
+            await asyncio.gather(work, beat, return_exceptions=True)
+        await first
+
+    async def _do(self, task: Task, finished: Finished | None) -> None:
+        if finished is not None and self._has_files(finished):
+            _log.info("task %s is done already; delivering it", task.task)
+        else:
+            finished = await self._runner.run(task)
+            self._journal.finish(task, finished, now=self._now())
+        await self._deliver(task, finished)
+
+    async def _beat(self, task: Task) -> None:
+        """Show life until cancelled; end only by raising."""
+        while True:
+            await asyncio.sleep(min(task.lease_s / 4, _BEAT_AT_MOST_S))
+            try:
+                await self._exchange.progress(task)
+            except ConnectionFailed as error:
+                _log.warning("heartbeat of task %s: %s", task.task, error)
+            except CallRefused as refused:
+                if isinstance(refused, NotAdmitted | AgentOutdated):
+                    raise
+                raise TaskUnwanted(str(refused)) from refused
+
+    async def _deliver(self, task: Task, finished: Finished) -> None:
+        result = finished.result.model_copy(update={"fence": task.fence})
+        body = result.model_dump_json().encode()
+        sent = EgressIntended(kind="result", digest=sha256_digest(body), size_bytes=len(body))
+        self._journal.begin_egress(task, sent, now=self._now())
+        receipt = None
+        for _ in range(_UPLOADS_AT_MOST):
+            if result.update is not None:
+                update = result.update
+                sent = EgressIntended(
+                    kind="update", digest=update.digest, size_bytes=update.size_bytes
+                )
+                self._journal.begin_egress(task, sent, now=self._now())
+                file = self._workshop.kept.path(update.digest)
+                await self._exchange.upload(task, file, size_bytes=update.size_bytes)
+            receipt = await self._exchange.submit(task, result)
+            if receipt.next is NextStep.POLL:
+                break
+        if receipt is not None:
+            self._settle(task, receipt)
+
+    def _settle(self, task: Task, receipt: ResultReceipt) -> None:
+        final = receipt.next is NextStep.POLL and receipt.reason not in _MAY_COME_AGAIN
+        self._journal.settle(task, receipt, final=final, now=self._now())
+        if not receipt.accepted:
+            _log.warning("task %s: refused: %s %s", task.task, receipt.reason, receipt.detail)
+
+    def _has_files(self, finished: Finished) -> bool:
+        update = finished.result.update
+        return update is None or self._workshop.kept.has(update.digest)
+
+    def _tidy(self, task: Task) -> None:
+        self._workshop.kept.keep_only(self._journal.referenced())
+        with contextlib.suppress(OSError):  # a full or read-only disk is noticed by the next task
+            self._workshop.cache.shrink(
+                self._settings.limits.cache_bytes, in_use={task.plan, task.model}
+            )

@@ -1,0 +1,176 @@
+"""The agent's side of the worker: started once, kept warm over rounds, replaced when it dies.
+
+One worker holds one app; another app gets a new process, since two apps' modules may carry the
+same names. The worker sees neither the agent's key nor its environment but what is listed here.
+What the frames mean is decided in `worker.py`; when to try again is left to the caller.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from fedward.protocol.documents import TaskFailure
+
+from .errors import TaskFailed, WorkerDied
+from .frames import MAX_FRAME_BYTES, BrokenFrame, read_frame, write_frame
+
+_LENGTH_BYTES = 4
+_INHERITED = frozenset(
+    {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH"}
+)
+_INHERITED_PREFIXES = (
+    "LC_", "CUDA_", "NVIDIA_", "HIP_", "ROCR_", "OMP_", "MKL_", "OPENBLAS_", "PYTORCH_",
+    "FEDWARD_TORCH_",
+)  # fmt: skip
+
+
+def worker_command() -> list[str]:
+    """Return the command line of a worker; -P keeps its working folder off the import path."""
+    return [sys.executable, "-P", "-m", "fedward.client.worker"]
+
+
+def worker_environment(inherited: Mapping[str, str]) -> dict[str, str]:
+    """Return what of the agent's environment a worker may see: no proxies, no credentials."""
+    kept = {
+        name: value
+        for name, value in inherited.items()
+        if name in _INHERITED or name.startswith(_INHERITED_PREFIXES)
+    }
+    if "PYTHONPATH" in kept:  # relative entries count from the agent's working folder
+        entries = kept["PYTHONPATH"].split(os.pathsep)
+        kept["PYTHONPATH"] = os.pathsep.join(str(Path(entry).absolute()) for entry in entries)
+    fixed = {"FLWR_TELEMETRY_ENABLED": "0", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONHASHSEED": "0"}
+    return kept | fixed
+
+
+class WorkerProcess:
+    """A worker that is started when first asked.
+
+    `folder` is its working folder; `stop_s` is how long an idle worker may take to end.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        folder: Path,
+        environment: Mapping[str, str],
+        stop_s: float = 5.0,
+    ) -> None:
+        self._command = list(command)
+        self._folder = folder
+        self._environment = dict(environment)
+        self._stop_s = stop_s
+        self._process: asyncio.subprocess.Process | None = None
+        self._loaded: Mapping[str, Any] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """The running worker's process id."""
+        return None if self._process is None else self._process.pid
+
+    async def run(
+        self, load: Mapping[str, Any], message: Mapping[str, Any], *, limit_s: float
+    ) -> dict[str, Any]:
+        """Hand `message` to the app that `load` names; return the worker's answer.
+
+        Whatever interrupts the call kills the worker: nothing goes on in the background.
+
+        Raises:
+            TaskFailed: the worker says so, or it took longer than `limit_s` (resources).
+            WorkerDied: it ended, or broke its protocol; the next call starts another.
+        """
+        try:
+            async with asyncio.timeout(limit_s):
+                if self._process is None or self._process.returncode is not None:
+                    await self._start()
+                if self._loaded != load:
+                    if self._loaded is not None:
+                        await self.close()
+                        await self._start()
+                    await self._ask(load)
+                    self._loaded = dict(load)
+                return await self._ask(message)
+        except TimeoutError as error:
+            await self._kill()
+            detail = f"got no answer of the app within limits.task_s = {limit_s:g} s"
+            raise TaskFailed(TaskFailure.RESOURCES, detail) from error
+        except TaskFailed:
+            raise
+        except BaseException:
+            await self._kill()
+            raise
+
+    async def close(self) -> None:
+        """End the worker: it is idle, so closing its input is enough; else it is killed."""
+        process, self._loaded = self._process, None
+        if process is None:
+            return
+        if process.stdin is not None:
+            process.stdin.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._stop_s):
+                await process.wait()
+        await self._kill()
+
+    async def _start(self) -> None:
+        await self._kill()
+        try:
+            self._process = await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                cwd=self._folder,
+                env=self._environment,
+                start_new_session=True,  # the app's own child processes end with it
+            )
+        except OSError as error:
+            raise WorkerDied(f"the worker cannot be started: {error}") from error
+
+    async def _kill(self) -> None:
+        process, self._process, self._loaded = self._process, None, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        if process.stdin is not None:
+            process.stdin.close()
+        await process.wait()
+
+    async def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
+        process = self._process
+        if process is None or process.stdin is None or process.stdout is None:
+            raise WorkerDied("the worker is not running")
+        frame = BytesIO()
+        write_frame(frame, dict(message))
+        try:
+            process.stdin.write(frame.getvalue())
+            await process.stdin.drain()
+            answer = await _receive(process.stdout)
+        except (OSError, asyncio.IncompleteReadError, BrokenFrame) as error:
+            raise WorkerDied(f"the worker {process.pid} ended: {error}") from error
+        if answer.get("ok") is True:
+            return answer
+        raise TaskFailed(_failure(answer.get("failure")), str(answer.get("message", ""))[:2000])
+
+
+async def _receive(stream: asyncio.StreamReader) -> dict[str, Any]:
+    head = await stream.readexactly(_LENGTH_BYTES)
+    size = int.from_bytes(head, "big")
+    if size > MAX_FRAME_BYTES:
+        raise BrokenFrame(f"frame of {size} bytes, at most {MAX_FRAME_BYTES} expected")
+    message = read_frame(BytesIO(head + await stream.readexactly(size)))
+    return {} if message is None else message
+
+
+def _failure(name: object) -> TaskFailure:
+    try:
+        return TaskFailure(name)  # type: ignore[arg-type]  # whatever else it is, it is refused
+    except ValueError:
+        return TaskFailure.APP_RAISED
