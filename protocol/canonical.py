@@ -27,6 +27,10 @@ _HEX_LENGTH = 64
 def canonical_bytes(document: JsonValue | BaseModel) -> bytes:
     """Return the RFC 8785 bytes of a JSON value, or of a wire document's JSON form.
 
+    Law: parsing the bytes and writing them again gives the same bytes, for all numbers but
+    floats from 2**53 to 1e21, which stand there as digits and are read back as an integer
+    that is refused. Compare stored bytes, never re-made ones.
+
     Raises:
         InvalidDocument: a number is not finite or an integer is beyond ±(2**53 - 1), a string
             holds a lone surrogate, a key is not a string, or the nesting is too deep.
