@@ -209,7 +209,7 @@ def _config_record(config: Config) -> ConfigRecord:
     for name, value in config.items():
         # Flower wants one type per list; JSON does not keep 1.0 and 1 apart.
         mixed = isinstance(value, list) and {type(item) for item in value} == {int, float}
-        record[name] = [float(item) for item in value] if mixed else value  # type: ignore[union-attr, assignment]  # mixed implies a list
+        record[name] = [float(item) for item in value] if mixed else value  # type: ignore[union-attr]  # mixed implies a list
     return record
 
 
@@ -255,7 +255,9 @@ def _legacy_metrics(kind: TaskKind, records: RecordDict) -> Metrics:
     prefix = f"{LEGACY_PREFIX[kind]}res"
     status = records.config_records[f"{prefix}.status"]
     if status["code"] != 0:
-        raise TaskFailed(TaskFailure.APP_RAISED, f"status {status['code']}: {status['message']}")
+        raise TaskFailed(
+            TaskFailure.APP_RAISED, f"status {status['code']!r}: {status['message']!r}"
+        )
     metrics: Metrics = {
         name: value
         for name, value in records.config_records[f"{prefix}.metrics"].items()

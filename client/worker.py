@@ -49,9 +49,8 @@ from fedward.protocol.documents import Scalar, TaskFailure, TaskKind
 from fedward.protocol.errors import InvalidArrays
 
 if TYPE_CHECKING:
-    from flwr.app import RecordDict
-
     from fedward.client.flower import Call, LoadedApp, Reply
+    from fedward.client.training.flower import State
 
 MESSAGE_LIMIT = 20_000
 """Characters of a traceback that reach the agent's log; the end is kept."""
@@ -199,13 +198,11 @@ def _recipe(name: str) -> registry.Recipe:
         raise TaskFailed(TaskFailure.APP_INVALID, str(error)) from error
 
 
-def _read_state(path: Path | None) -> RecordDict:
-    from flwr.app import RecordDict  # noqa: F811  the real one; above it is for types
-
-    from fedward.client.training.flower import DamagedState, read_state
+def _read_state(path: Path | None) -> State:
+    from fedward.client.training.flower import DamagedState, State, read_state
 
     if path is None:
-        return RecordDict()
+        return State()
     try:
         with path.open("rb") as stream:
             return read_state(stream)

@@ -13,7 +13,7 @@ def fix_algorithms(*, threads: int) -> None:
     torch.set_num_threads(threads)
     torch.use_deterministic_algorithms(mode=True, warn_only=True)
     # Filling fresh memory with NaN costs time and only finds faults in torch's own code.
-    torch.utils.deterministic.fill_uninitialized_memory = False
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by a module property
     torch.backends.cudnn.benchmark = False
 
 

@@ -8,9 +8,7 @@ means to an app is decided in `fedward.client.flower`.
 from __future__ import annotations
 
 import json
-import sys
 from collections import OrderedDict
-from collections.abc import Iterator
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -22,6 +20,9 @@ from fedward.protocol.arrays import BFLOAT16, Arrays
 
 if TYPE_CHECKING:
     import torch
+
+State = RecordDict
+"""An app's `context.state`."""
 
 STATE_FORMAT = "fedward-state/1"
 MAX_STATE_HEADER_BYTES = 256 * 1024 * 1024
@@ -62,7 +63,7 @@ class LazyArray(Array):
         )
 
     @property
-    def data(self) -> bytes:  # type: ignore[override]  # a field there, a property here
+    def data(self) -> bytes:  # a field there, a property here
         """The .npy bytes, made at the first reading."""
         held: bytes | None = self.__dict__["_bytes"]
         if held is None:
@@ -112,7 +113,7 @@ def values_of(array: Array) -> np.ndarray:
     except EOFError as error:
         raise ValueError("got no bytes, expected .npy data") from error
     if not isinstance(values, np.ndarray):
-        raise ValueError(f"got a {type(values).__name__}, expected one array")
+        raise ValueError(f"got a {type(values).__name__}, expected one array")  # noqa: TRY004  the sender's fault
     if array.dtype == "bfloat16" and values.dtype == _RAW_BFLOAT16:
         return values.view(BFLOAT16)
     return values
