@@ -67,7 +67,7 @@ def test_a_model_that_is_local_as_a_whole_is_refused() -> None:
 
 
 def test_an_update_is_the_difference_of_floats_and_the_trained_value_of_counters() -> None:
-    trained = {
+    trained: dict[str, Any] = {
         "fc.weight": np.array([[1.5, -2.0]], np.float32),
         "bn.running_mean": np.array([9.0], np.float32),
         "bn.num_batches_tracked": np.array(5, np.int64),
@@ -95,7 +95,7 @@ def test_half_precision_differences_are_formed_in_float32(dtype: Any) -> None:
 
 
 def test_the_order_of_an_update_is_the_received_models() -> None:
-    trained = dict(reversed(model().items()))
+    trained: dict[str, Any] = dict(reversed(model().items()))
     update = subtract(trained, model(), classify(schema_of(model()), ArrayRules()))
     assert list(update) == list(model())
 
@@ -142,7 +142,7 @@ def test_a_schema_may_come_in_another_order_but_not_name_an_array_twice() -> Non
 
 def test_a_long_list_of_faults_is_cut() -> None:
     expected = tuple(ArraySpec("x" * 500 + str(n), "int8", ()) for n in range(25))
-    with pytest.raises(SchemaMismatch, match="; and 15 more$") as caught:
+    with pytest.raises(SchemaMismatch, match="; and 15 more") as caught:
         require_schema((), expected)
     assert len(str(caught.value)) < 4000
 

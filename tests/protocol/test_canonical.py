@@ -1,5 +1,6 @@
 import hashlib
 import json
+import struct
 
 import pytest
 from hypothesis import given
@@ -55,18 +56,23 @@ def test_keys_are_sorted_by_utf_16_code_units() -> None:
 @pytest.mark.parametrize(
     ("number", "text"),
     [  # RFC 8785 appendix B
-        (0x0000000000000000, b"0"), (0x8000000000000000, b"0"), (0x0000000000000001, b"5e-324"),
-        (0x7FEFFFFFFFFFFFFF, b"1.7976931348623157e+308"), (0x4340000000000000, b"9007199254740992"),
-        (0x4430000000000000, b"295147905179352830000"), (0x44B52D02C7E14AF5, b"9.999999999999997e+22"),
-        (0x44B52D02C7E14AF6, b"1e+23"), (0x444B1AE4D6E2EF4E, b"999999999999999700000"),
-        (0x444B1AE4D6E2EF50, b"1e+21"), (0x3EB0C6F7A0B5ED8C, b"9.999999999999997e-7"),
-        (0x3EB0C6F7A0B5ED8D, b"0.000001"), (0x41B3DE4355555555, b"333333333.3333333"),
+        (0x0000000000000000, b"0"),
+        (0x8000000000000000, b"0"),
+        (0x0000000000000001, b"5e-324"),
+        (0x7FEFFFFFFFFFFFFF, b"1.7976931348623157e+308"),
+        (0x4340000000000000, b"9007199254740992"),
+        (0x4430000000000000, b"295147905179352830000"),
+        (0x44B52D02C7E14AF5, b"9.999999999999997e+22"),
+        (0x44B52D02C7E14AF6, b"1e+23"),
+        (0x444B1AE4D6E2EF4E, b"999999999999999700000"),
+        (0x444B1AE4D6E2EF50, b"1e+21"),
+        (0x3EB0C6F7A0B5ED8C, b"9.999999999999997e-7"),
+        (0x3EB0C6F7A0B5ED8D, b"0.000001"),
+        (0x41B3DE4355555555, b"333333333.3333333"),
         (0xBECBF647612F3696, b"-0.0000033333333333333333"),
     ],
-)  # fmt: skip
+)
 def test_numbers_of_rfc_8785_appendix_b(number: int, text: bytes) -> None:
-    import struct
-
     assert canonical_bytes(struct.unpack(">d", number.to_bytes(8, "big"))[0]) == text
 
 

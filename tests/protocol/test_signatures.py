@@ -26,13 +26,17 @@ OTHER = new_private_key(bytes(range(1, 33)))
 COORDINATOR = new_private_key(b"\x07" * 32)
 KEYS = {"agent-key": public_bytes(AGENT), "coordinator-key": public_bytes(COORDINATOR)}
 NOW = 1_790_000_000.0
-REQUEST = {
+REQUEST: dict[str, Any] = {
     "method": "PUT",
     "url": "/agent/v1/uploads/task-abc123?part=2&x=%20",
     "headers": {"Content-Type": "application/octet-stream", "Upload-Offset": "8"},
     "body": b"chunk",
 }
-RESPONSE = {"status": 200, "headers": {"Content-Type": "application/json"}, "body": b'{"ok":1}'}
+RESPONSE: dict[str, Any] = {
+    "status": 200,
+    "headers": {"Content-Type": "application/json"},
+    "body": b'{"ok":1}',
+}
 
 
 def signed(key: Any = AGENT, **changes: Any) -> dict[str, Any]:
@@ -217,9 +221,16 @@ def test_a_signature_that_leaves_the_body_out_is_refused() -> None:
         checked(request | {"url": "/x", "headers": request["headers"] | weak})
 
 
-@pytest.mark.parametrize("params", ['keyid="agent-key"', 'created=1.5;keyid="agent-key"',
-                                    'created=1790000000;expires=1790000001;keyid="agent-key"',
-                                    "created=1790000000", 'created=1790000000;keyid="x";alg="rsa"'])  # fmt: skip
+@pytest.mark.parametrize(
+    "params",
+    [
+        'keyid="agent-key"',
+        'created=1.5;keyid="agent-key"',
+        'created=1790000000;expires=1790000001;keyid="agent-key"',
+        "created=1790000000",
+        'created=1790000000;keyid="x";alg="rsa"',
+    ],
+)
 def test_signature_parameters_other_than_ours_are_refused(params: str) -> None:
     covered = '("@method" "@path" "@query" "content-digest")'
     request = with_header(
@@ -315,7 +326,7 @@ def test_a_changed_response_body_is_a_digest_mismatch() -> None:
 def test_a_response_of_an_unpinned_key_is_refused() -> None:
     request = signed()
     with pytest.raises(InvalidSignature, match="unknown key"):
-        verify_response(**answered(request), request=asked(request), find_key={}.get)
+        verify_response(**answered(request), request=asked(request), find_key=lambda _: None)
 
 
 def test_a_request_signature_does_not_serve_as_a_response_signature() -> None:
