@@ -75,7 +75,8 @@ def choose_files(directory: Path) -> BundleFiles:
     Raises:
         InvalidFile: a symbolic link, which could bring in files from elsewhere.
     """
-    included, left_out = [], []
+    included: list[PurePosixPath] = []
+    left_out: list[PurePosixPath] = []
     for path in sorted(directory.rglob("*")):
         name = PurePosixPath(path.relative_to(directory).as_posix())
         if any(part.startswith(".") or part in LEFT_OUT_FOLDERS for part in name.parts):

@@ -53,7 +53,7 @@ def lineage(ctx: typer.Context, digest: Model) -> None:
     """
     here = session(ctx)
     with here.api() as api:
-        here.show_rows(api.get_all(f"/models/{digest}/lineage"), COLUMNS)
+        here.show_rows(api.get(f"/models/{digest}/lineage"), COLUMNS)
 
 
 @app.command(cls=OperatorCommand)

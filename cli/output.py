@@ -109,8 +109,14 @@ def transfer_progress(title: str, total_bytes: int | None) -> Iterator[Callable[
         What to call with the number of bytes that have moved since the last call.
     """
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
-    from rich.progress import TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
 
     console = Console(stderr=True)
     columns = (

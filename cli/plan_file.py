@@ -149,7 +149,7 @@ def _read_initial(path: Path, given: object) -> Initial:
         keys == {"file"} or keys in ({"call"}, {"call", "directory"})
     ):
         raise InvalidFile(
-            f"{path}: initial: got {given!r:.80}, expected file = \"…\", "
+            f'{path}: initial: got {given!r:.80}, expected file = "…", '
             'or call = "package.module:name" and directory = "…"'
         )
     if "file" in given:

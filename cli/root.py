@@ -30,11 +30,15 @@ HIDDEN = frozenset({"demo"})
 class LazyGroup(TyperGroup):
     """Lists `COMMANDS` from the table and imports a module when its command is called."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
         """Return the names in the order of the table."""
         return list(COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(
+        self,
+        ctx: click.Context,  # noqa: ARG002  click's signature
+        cmd_name: str,
+    ) -> click.Command | None:
         """Return a stand-in that carries the help line, enough for a listing."""
         if cmd_name not in COMMANDS:
             return None

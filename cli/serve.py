@@ -14,6 +14,7 @@ app = typer.Typer()
 
 @app.command(cls=LocalCommand)
 def serve(
+    *,
     data: Annotated[
         Path | None, typer.Option(help="Folder for the database, models and keys.")
     ] = None,
@@ -33,8 +34,8 @@ def serve(
 
     Example: fedward serve --data coordinator-data
     """
-    from fedward.coordinator.api.server import serve as run_server
     from fedward.coordinator.errors import CoordinatorError
+    from fedward.coordinator.server import serve as run_server
     from fedward.coordinator.settings import load_settings
 
     flags = {

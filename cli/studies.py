@@ -21,6 +21,7 @@ COLUMNS = {
 def create(
     ctx: typer.Context,
     study: StudyName,
+    *,
     purpose: Annotated[str, typer.Option(help="What the data is used for.")],
     legal_basis: Annotated[str, typer.Option(help="Under which law or consent.")],
     site: Annotated[list[str], typer.Option(help="A site that may take part; repeat it.")],

@@ -6,7 +6,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from fedward.client.recipes.registry import recipe
+from fedward.client.errors import TaskFailed
+from fedward.client.recipes.registry import Recipe, UnknownRecipe, recipe
 from fedward.protocol.arrays import encode
 from fedward.protocol.documents import Plan
 
@@ -40,7 +41,7 @@ def prepare_plan(api: Api, file: Path, *, initial: str | None, directory: Path) 
     if initial is not None:
         source = parse_initial(initial, directory=directory)
     draft = complete_plan(plan_file, model=PLACEHOLDER, prepare=None)
-    prepare = recipe(draft.app.recipe).prepare if draft.app.recipe is not None else None
+    prepare = None if draft.app.recipe is None else known_recipe(draft.app.recipe).prepare
     with tempfile.TemporaryDirectory() as folder:
         if source is not None and source.digest is not None:
             digest = source.digest
@@ -66,13 +67,25 @@ def make_initial_model(draft: Plan, source: Initial | None, *, target: Path) -> 
             "an uploaded app needs its first model: give --initial pkg.task:Net or a file"
         )
     try:
-        arrays = recipe(draft.app.recipe).initial_arrays(draft.app.config, draft.seed)
-    except ValueError as error:
+        arrays = known_recipe(draft.app.recipe).initial_arrays(draft.app.config, draft.seed)
+    except TaskFailed as error:
         raise InvalidFile(f"app.config: {error}") from error
     with target.open("wb") as out:
         for part in encode(arrays):
             out.write(part)
     return target
+
+
+def known_recipe(name: str) -> Recipe:
+    """Return the recipe of this name.
+
+    Raises:
+        InvalidFile: there is none; lists those that there are.
+    """
+    try:
+        return recipe(name)
+    except UnknownRecipe as error:
+        raise InvalidFile(f"app.recipe: {error}") from error
 
 
 def call_for_model(call: str, *, directory: Path, seed: int, target: Path) -> None:

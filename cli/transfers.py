@@ -20,9 +20,7 @@ def upload_model(api: Api, file: Path) -> dict[str, Any]:
 def upload_bundle(api: Api, file: Path) -> dict[str, Any]:
     """Upload a zipped Flower app and return the coordinator's view of it."""
     with transfer_progress("uploading", file_size(file)) as moved:
-        view: dict[str, Any] = api.upload(
-            "/apps", file, media_type="application/zip", moved=moved
-        )
+        view: dict[str, Any] = api.upload("/apps", file, media_type="application/zip", moved=moved)
     return view
 
 

@@ -1,0 +1,51 @@
+"""The command tree: lazy, complete, with an example everywhere."""
+
+import click
+import pytest
+from typer.testing import CliRunner
+
+from fedward.cli.root import COMMANDS, HIDDEN, app, load_command
+
+VISIBLE = [name for name in COMMANDS if name not in HIDDEN]
+
+
+def leaf_commands() -> list[tuple[str, click.Command]]:
+    leaves: list[tuple[str, click.Command]] = []
+    for name in COMMANDS:
+        command = load_command(name)
+        if isinstance(command, click.Group):
+            leaves += [(f"{name} {sub}", leaf) for sub, leaf in command.commands.items()]
+        else:
+            leaves.append((name, command))
+    return leaves
+
+
+@pytest.mark.parametrize(("path", "command"), leaf_commands())
+def test_every_command_shows_an_example_of_itself(path: str, command: click.Command) -> None:
+    assert f"Example: fedward {path}" in (command.help or "")
+
+
+@pytest.mark.parametrize("name", VISIBLE)
+def test_the_listing_says_what_the_command_itself_says(name: str) -> None:
+    first = (load_command(name).help or "").splitlines()[0]
+    assert first.split(";")[0].rstrip(".") == COMMANDS[name][1].rstrip(".")
+
+
+def test_help_lists_the_commands_and_hides_the_demo() -> None:
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    for name in VISIBLE:
+        assert f" {name} " in result.stdout
+    assert " demo " not in result.stdout
+
+
+def test_an_unknown_command_is_a_usage_error() -> None:
+    result = CliRunner().invoke(app, ["fly"])
+    assert result.exit_code == 2
+    assert "fly" in result.stderr
+
+
+@pytest.mark.parametrize(("path", "command"), leaf_commands())
+def test_every_command_but_servers_prints_json(path: str, command: click.Command) -> None:
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert "--json" in options
