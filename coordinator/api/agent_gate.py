@@ -26,10 +26,15 @@ from fedward.coordinator.api.problems import (
     refused_input,
 )
 from fedward.coordinator.api.state import ApiState
-from fedward.coordinator.errors import CoordinatorError
+from fedward.coordinator.errors import CoordinatorError, NotAuthenticated
 from fedward.protocol.documents import MAX_CHUNK_BYTES, PROTOCOL_VERSION
 from fedward.protocol.errors import InvalidSignature, ProtocolError
-from fedward.protocol.signatures import VerifiedRequest, sign_response, verify_request
+from fedward.protocol.signatures import (
+    VerifiedRequest,
+    public_bytes,
+    sign_response,
+    verify_request,
+)
 
 PREFIX = "/agent/v1"
 ENROL = f"{PREFIX}/enrol"
@@ -114,54 +119,85 @@ class AgentGate:
         body = await read_limited(scope, receive, limit=limit, timeout_s=_BODY_TIMEOUT_S)
         state = scope.setdefault("state", {})
         if scope["path"] == ENROL:
-            verified = await run_in_threadpool(self._verify, scope, body, _announced_key(body))
-            state["key_id"] = verified.key_id
+            state["key_id"] = await run_in_threadpool(self._verify_enrolment, scope, body)
         else:
             state["site"] = await run_in_threadpool(self._verify_known, scope, body)
         return replay(body, receive)
 
     def _verify_known(self, scope: Scope, body: bytes) -> str:
         service = self._state.coordinator
-        verified = self._verify(scope, body, service.find_site_key)
+        looked_up: list[bytes | None] = []
+        failed: list[CoordinatorError] = []
+
+        def find(key_id: str) -> bytes | None:
+            try:
+                looked_up.append(service.find_site_key(key_id))
+            except CoordinatorError as error:  # the library would call it a wrong signature
+                failed.append(error)
+                raise
+            return looked_up[-1]
+
+        try:
+            verified = self._verify(scope, body, find)
+        except InvalidSignature as error:
+            if failed:
+                raise failed[0] from error
+            name = "unknown-key" if looked_up == [None] else _name(error)
+            service.record_denial(ANONYMOUS, "agent.request", reason=name)
+            if name == "unknown-key":
+                raise NotAuthenticated(name, "no site is enrolled with this key") from error
+            raise
         return service.admit(verified.key_id, verified.nonce, created=verified.created)
+
+    def _verify_enrolment(self, scope: Scope, body: bytes) -> str:
+        try:
+            return self._verify(scope, body, _announced_key(body)).key_id
+        except InvalidSignature as error:
+            self._state.coordinator.record_denial(ANONYMOUS, "site.enrol", reason=_name(error))
+            raise
 
     def _verify(
         self, scope: Scope, body: bytes, find_key: Callable[[str], bytes | None]
     ) -> VerifiedRequest:
-        try:
-            return verify_request(
-                method=scope["method"],
-                url=_url(scope),
-                headers=headers_of(scope),
-                body=body,
-                find_key=find_key,
-                now=self._state.clock(),
-                tolerance_s=self._state.settings.clock_tolerance_s,
-            )
-        except InvalidSignature as error:
-            name = problem_of(error).type.rpartition("/")[2]
-            self._state.coordinator.record_denial(ANONYMOUS, "agent.request", reason=name)
-            raise
+        return verify_request(
+            method=scope["method"],
+            url=_url(scope),
+            headers=headers_of(scope),
+            body=body,
+            find_key=find_key,
+            now=self._state.clock(),
+            tolerance_s=self._state.settings.clock_tolerance_s,
+        )
 
     async def _send_signed(self, scope: Scope, gathered: _Gathered, send: Send) -> None:
-        body = bytes(gathered.body)
-        answer = Response(body, gathered.status)
-        answer.raw_headers = gathered.headers
-        signed = await run_in_threadpool(
-            sign_response,
-            self._state.coordinator.context.key,
-            key_id=self._key_id(),
+        # An answer to HEAD has no body, whatever the route made.
+        body = b"" if scope["method"] == "HEAD" else bytes(gathered.body)
+        answer = Response(status_code=gathered.status)
+        answer.raw_headers = [h for h in gathered.headers if h[0].lower() != b"content-length"]
+        try:
+            signed = await run_in_threadpool(self._sign, scope, gathered, body)
+        except InvalidSignature:
+            # Nothing to bind the answer to: the request is unsigned, no agent waits for it.
+            signed = {}
+        if gathered.status != 204:
+            answer.headers["content-length"] = str(len(body))
+        for name, value in signed.items():
+            answer.headers[name] = value
+        start = {"type": "http.response.start", "status": gathered.status}
+        await send(start | {"headers": answer.raw_headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def _sign(self, scope: Scope, gathered: _Gathered, body: bytes) -> dict[str, str]:
+        key = self._state.coordinator.context.key
+        return sign_response(
+            key,
+            key_id=key_id_of(public_bytes(key)),
             status=gathered.status,
             headers=headers_of({"headers": gathered.headers}),
             body=body,
             request=(scope["method"], _url(scope), headers_of(scope)),
             now=self._state.clock(),
         )
-        for name, value in signed.items():
-            answer.headers[name] = value
-        start = {"type": "http.response.start", "status": gathered.status}
-        await send(start | {"headers": answer.raw_headers})
-        await send({"type": "http.response.body", "body": body})
 
 
 def _announced_key(body: bytes) -> Callable[[str], bytes | None]:
@@ -176,6 +212,10 @@ def _announced_key(body: bytes) -> Callable[[str], bytes | None]:
         return public_key if len(public_key) == 32 and key_id == key_id_of(public_key) else None
 
     return find
+
+
+def _name(error: InvalidSignature) -> str:
+    return problem_of(error).type.rpartition("/")[2]
 
 
 def _url(scope: Scope) -> str:

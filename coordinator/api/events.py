@@ -6,7 +6,6 @@ follows and the stream is closed; whoever comes back after that gets 204, which 
 to stop asking.
 """
 
-import asyncio
 from collections.abc import AsyncIterator
 
 from starlette.concurrency import run_in_threadpool
@@ -44,10 +43,9 @@ async def event_stream(state: ApiState, run: str, after_seq: int) -> AsyncIterat
         if ended:
             yield _frame("end", "{}", after_seq)
             return
-        woken = asyncio.ensure_future(
-            notifier.wait(topic, seen, timeout_s=state.settings.sse_ping_s)
+        await first_of(
+            notifier.wait(topic, state.settings.sse_ping_s, since=seen), state.stopping.wait()
         )
-        await first_of(woken, state.stopping.wait())
         yield b": ping\n\n"
 
 

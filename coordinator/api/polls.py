@@ -108,7 +108,7 @@ class PollDesk:
             if found is not None or left_s <= 0 or self._stopping.is_set():
                 return found
             await first_of(
-                self._notifier.wait(topic, seen, timeout_s=min(self._recheck_s, left_s)),
+                self._notifier.wait(topic, min(self._recheck_s, left_s), since=seen),
                 asyncio.shield(gone),
                 newer.wait(),
                 self._stopping.wait(),

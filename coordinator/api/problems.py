@@ -18,10 +18,12 @@ from fedward.coordinator.errors import (
     Conflict,
     CoordinatorError,
     EventRefused,
+    InvalidInput,
     LimitExceeded,
     NotAllowed,
     NotAuthenticated,
     NotFound,
+    OffsetMismatch,
     PlanRefused,
     Unavailable,
     UpdateRefused,
@@ -56,6 +58,7 @@ STATUS: Mapping[type[Exception], int] = {
     NotAuthenticated: 401,
     LimitExceeded: 413,
     Unavailable: 503,
+    InvalidInput: 400,
     CoordinatorError: 400,
     InvalidDocument: 422,
     SchemaMismatch: 422,
@@ -135,12 +138,15 @@ def problem_of(error: CoordinatorError | ProtocolError) -> Problem:
         name = _by_class(error, _PROTOCOL_NAMES)
         return problem(name, status, str(error), got=got, expected=expected)
     reasons = error.reasons if isinstance(error, PlanRefused) else ()
+    expected: object = getattr(error, "expected", None)
+    if isinstance(error, OffsetMismatch):
+        expected = error.received_bytes
     return problem(
         error.name,
         error.status if isinstance(error, RequestRefused) else status,
         error.detail,
         got=getattr(error, "got", None),
-        expected=getattr(error, "expected", None),
+        expected=expected,
         ids=error.ids,
         reasons=reasons,
     )
