@@ -57,10 +57,16 @@ def _mean(name: str, rows: list[MetricValue], shares: list[float]) -> dict[str, 
     if None in columns or len(shapes) != 1:
         return {}
     means = [
-        fsum(share * value for share, value in zip(shares, values, strict=True))
+        _weighted_mean(values, shares)
         for values in zip(*(column or () for column in columns), strict=True)
     ]
     return {name: means if isinstance(rows[0], list) else means[0]}
+
+
+def _weighted_mean(values: Sequence[float], shares: list[float]) -> float:
+    """Return the mean, kept between the least and the largest value in spite of rounding."""
+    mean = fsum(share * value for share, value in zip(shares, values, strict=True))
+    return min(max(mean, min(values)), max(values))
 
 
 def _numbers(row: MetricValue) -> list[float] | None:

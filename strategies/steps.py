@@ -20,13 +20,22 @@ def add_mean(model: dict[str, NDArray[Any]], aggregate: Aggregate) -> dict[str, 
 
     Raises:
         Overflow: a new value does not fit its array's dtype.
+        ValueError: the aggregate is not of this model.
     """
+    _check_fits(model, aggregate)
     return {
         name: _moved(name, base, aggregate.mean[name])
         if name in aggregate.mean
         else aggregate.counted.get(name, base)
         for name, base in model.items()
     }
+
+
+def _check_fits(model: dict[str, NDArray[Any]], aggregate: Aggregate) -> None:
+    for name, array in (aggregate.mean | aggregate.counted).items():
+        if name not in model or model[name].shape != array.shape:
+            expected = model[name].shape if name in model else "no such array"
+            raise ValueError(f"aggregate of {name!r}: got shape {array.shape}, expected {expected}")
 
 
 def _moved(name: str, base: NDArray[Any], mean: NDArray[np.float64]) -> NDArray[Any]:
