@@ -1,1 +1,1 @@
-
+"""The coordinator: schedules rounds, combines updates, keeps the record of all that happened."""

@@ -2,6 +2,8 @@
 
 CoordinatorError
 ├── EventRefused      a run, attempt or task does not allow this now (409)
+│   └── OffsetMismatch  an upload continues somewhere else (409)
+├── InvalidInput      what was sent is well-formed, but cannot be meant (400)
 ├── NotFound          no such object, or not for this caller (404)
 ├── Conflict          it exists already with other content (409)
 ├── PlanRefused       the plan cannot work; all reasons at once (422)
@@ -61,3 +63,19 @@ class LimitExceeded(CoordinatorError):
 
 class Unavailable(CoordinatorError):
     """Storage or the audit log cannot be written; nothing changed."""
+
+
+class InvalidInput(CoordinatorError):
+    """What was sent is well-formed, but cannot be meant."""
+
+
+class OffsetMismatch(EventRefused):
+    """An upload continues at another offset: `received_bytes` have arrived."""
+
+    def __init__(self, got: int, *, received_bytes: int, task: str) -> None:
+        super().__init__(
+            "offset-mismatch",
+            f"upload of {task}: got offset {got}, expected {received_bytes}",
+            task=task,
+        )
+        self.received_bytes = received_bytes

@@ -11,19 +11,7 @@ raise `Unavailable` (nothing changed); methods that name an object raise `NotFou
 from collections.abc import Callable
 from pathlib import Path
 
-from fedward.protocol.documents import (
-    Enrolment,
-    Membership,
-    Plan,
-    ResultReceipt,
-    Study,
-    Task,
-    TaskResult,
-    UploadState,
-)
-from fedward.protocol.signatures import PrivateKey
-
-from . import (
+from fedward.coordinator import (
     access,
     apps,
     audit_service,
@@ -38,18 +26,29 @@ from . import (
     tasks,
     views,
 )
-from .access import StoredAnswer
-from .actors import Actor
-from .blobs import Blobs
-from .context import Context
-from .notify import Notifier
-from .store.unit_of_work import Store
+from fedward.coordinator.access import StoredAnswer
+from fedward.coordinator.actors import Actor
+from fedward.coordinator.blobs import Blobs
+from fedward.coordinator.context import Context
+from fedward.coordinator.notify import Notifier
+from fedward.coordinator.store.unit_of_work import Store
+from fedward.protocol.documents import (
+    Enrolment,
+    Membership,
+    Plan,
+    ResultReceipt,
+    Study,
+    Task,
+    TaskResult,
+    UploadState,
+)
+from fedward.protocol.signatures import PrivateKey
 
 
 class Coordinator:
     """The service. `clock` returns seconds since the epoch, `token_bytes` secure random bytes."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917 (made once; every argument has its own type)
         self,
         store: Store,
         blobs: Blobs,
@@ -59,6 +58,7 @@ class Coordinator:
         token_bytes: Callable[[int], bytes],
     ) -> None:
         self._context = Context(store, blobs, notifier, key, clock, token_bytes)
+        self._started = False
 
     @property
     def context(self) -> Context:
@@ -72,7 +72,9 @@ class Coordinator:
 
     def start(self) -> None:
         """Recover and record the start; the scheduler calls it, a second call does nothing."""
-        lifecycle.start(self._context)
+        if not self._started:
+            lifecycle.start(self._context)
+            self._started = True
 
     def stop(self) -> None:
         """Record an orderly stop."""
@@ -229,9 +231,7 @@ class Coordinator:
         self, actor: Actor, site: str, *, organisation: str, ttl_s: float = 72 * 3600.0
     ) -> views.Invite:
         """Invite a site; earlier unused invites of it end. Raises Conflict when it is enrolled."""
-        return sites.invite(
-            self._context, actor, site=site, organisation=organisation, ttl_s=ttl_s
-        )
+        return sites.invite(self._context, actor, site=site, organisation=organisation, ttl_s=ttl_s)
 
     def list_sites(
         self, *, after: str | None = None, limit: int = 100
@@ -300,9 +300,7 @@ class Coordinator:
         self, actor: Actor, *, after_seq: int = 0, limit: int = 100, run: str | None = None
     ) -> list[views.AuditEventView]:
         """Return records in order; the read is itself recorded (and not in the answer)."""
-        return audit_service.events(
-            self._context, actor, after_seq=after_seq, limit=limit, run=run
-        )
+        return audit_service.events(self._context, actor, after_seq=after_seq, limit=limit, run=run)
 
     def audit_head(self) -> views.AuditHead:
         """Return the size and root of the log."""

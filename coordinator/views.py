@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from pydantic import Field
+
 from fedward.protocol.documents import (
     Document,
     MetricValue,
@@ -67,16 +69,16 @@ class ModelView(Document):
     created: Timestamp
     size_bytes: int
     parameters: int
-    arrays: list[ArrayView] = []
+    arrays: list[ArrayView] = Field(default_factory=list)
 
 
 class PlanCheck(Document):
     """What would be refused, with all reasons at once; accepted when `reasons` is empty."""
 
     accepted: bool
-    reasons: list[str] = []
-    warnings: list[str] = []
-    sites: list[str] = []
+    reasons: list[str] = Field(default_factory=list)
+    warnings: list[str] = Field(default_factory=list)
+    sites: list[str] = Field(default_factory=list)
     model_bytes: int | None = None
     bytes_down_per_round: int | None = None
     bytes_up_per_round: int | None = None
@@ -127,9 +129,9 @@ class RunView(Document):
     invited: int = 0
     participation: str = ""
     """For people: `5 of 7 took part`."""
-    waiting_for: list[WaitingFor] = []
+    waiting_for: list[WaitingFor] = Field(default_factory=list)
     model: str
-    metrics: dict[str, MetricValue] = {}
+    metrics: dict[str, MetricValue] = Field(default_factory=dict)
     metrics_round: int | None = None
     bytes_up: int = 0
     bytes_down: int = 0
@@ -149,7 +151,7 @@ class TaskView(Document):
     duration_s: float | None = None
     num_examples: float | None = None
     weight: float | None = None
-    metrics: dict[str, MetricValue] = {}
+    metrics: dict[str, MetricValue] = Field(default_factory=dict)
     update: str | None = None
     update_bytes: int = 0
 
@@ -180,14 +182,14 @@ class AttemptView(Document):
     cohort: list[str]
     took_part: list[str]
     participation: str = ""
-    refused: list[SiteReason] = []
-    late: list[SiteReason] = []
+    refused: list[SiteReason] = Field(default_factory=list)
+    late: list[SiteReason] = Field(default_factory=list)
     weight: float | None = None
-    metrics: dict[str, MetricValue] = {}
+    metrics: dict[str, MetricValue] = Field(default_factory=dict)
     model_before: str
     model_after: str | None = None
     bytes_up: int = 0
-    tasks: list[TaskView] = []
+    tasks: list[TaskView] = Field(default_factory=list)
 
 
 class RoundView(Document):
@@ -223,7 +225,7 @@ class SiteView(Document):
     public_key: str | None = None
     protocol: str | None = None
     agent_version: str | None = None
-    library_versions: dict[str, str] = {}
+    library_versions: dict[str, str] = Field(default_factory=dict)
 
 
 class TokenView(Document):

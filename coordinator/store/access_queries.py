@@ -2,9 +2,9 @@
 
 from sqlalchemy import Connection, delete, func, select
 
-from . import tables as t
-from .records import SiteRecord, TokenRecord
-from .rows import fetch
+from fedward.coordinator.store import tables as t
+from fedward.coordinator.store.records import SiteRecord, TokenRecord
+from fedward.coordinator.store.rows import fetch
 
 
 def site_by_key(connection: Connection, key_id: str) -> SiteRecord | None:

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 
 from sqlalchemy import Connection, func, select
 
-from . import tables as t
-from .records import EventRecord
-from .rows import fetch
+from fedward.coordinator.store import tables as t
+from fedward.coordinator.store.records import EventRecord
+from fedward.coordinator.store.rows import fetch
 
 
 def size(connection: Connection) -> int:
@@ -59,3 +59,10 @@ def all_events(connection: Connection) -> Iterator[EventRecord]:
 def count_nodes(connection: Connection) -> int:
     """Return the number of stored nodes."""
     return connection.execute(select(func.count()).select_from(t.audit_nodes)).scalar_one()
+
+
+def newest(connection: Connection) -> EventRecord | None:
+    """Return the newest record."""
+    query = select(t.audit_events).order_by(t.audit_events.c.seq.desc()).limit(1)
+    found = fetch(connection, EventRecord, query)
+    return found[0] if found else None

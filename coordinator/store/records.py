@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-Buffer = bytes
-
 Json = Any
 """A JSON column: dicts, lists, texts, numbers; its writer knows its form."""
 
@@ -174,7 +172,6 @@ class JobRecord:
     kind: str
     due: float
     leased_until: float | None
-    failures: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,11 +210,11 @@ class AnswerRecord:
 
 @dataclass(frozen=True, slots=True)
 class EventRecord:
-    """A row of `audit_events`; all but `bytes` is derived from `bytes`."""
+    """A row of `audit_events`; all but `record` is derived from `record`."""
 
     seq: int
     id: str
-    bytes: Buffer
+    record: bytes
     leaf_hash: bytes
     ts: float
     action: str

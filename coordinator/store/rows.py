@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Select, Table, insert, select, update
 
-from . import records as r
-from . import tables as t
+from fedward.coordinator.store import records as r
+from fedward.coordinator.store import tables as t
 
 R = TypeVar("R")
 

@@ -2,9 +2,15 @@
 
 from sqlalchemy import Connection, and_, delete, func, or_, select, update
 
-from . import tables as t
-from .records import AttemptRecord, JobRecord, RunRecord, TaskRecord, VersionRecord
-from .rows import add, fetch
+from fedward.coordinator.store import tables as t
+from fedward.coordinator.store.records import (
+    AttemptRecord,
+    JobRecord,
+    RunRecord,
+    TaskRecord,
+    VersionRecord,
+)
+from fedward.coordinator.store.rows import add, fetch
 
 _ENDED = ("completed", "failed", "stopped")
 _PENDING = ("offered", "leased")
@@ -131,7 +137,7 @@ def schedule(connection: Connection, run: str, kind: str, *, due: float) -> None
     key = and_(j.run == run, j.kind == kind)
     known = connection.execute(select(j.due).where(key)).scalar_one_or_none()
     if known is None:
-        add(connection, JobRecord(run, kind, due, leased_until=None, failures=0))
+        add(connection, JobRecord(run, kind, due, leased_until=None))
     elif due < known:
         connection.execute(update(t.jobs).where(key).values(due=due))
 
@@ -156,15 +162,6 @@ def claim_due(connection: Connection, *, now: float, until: float, limit: int) -
 def finish_job(connection: Connection, run: str, kind: str) -> None:
     """Take the job away."""
     connection.execute(delete(t.jobs).where(t.jobs.c.run == run, t.jobs.c.kind == kind))
-
-
-def postpone_job(connection: Connection, run: str, kind: str, *, due: float) -> None:
-    """Give the job back after a failure, to be tried at `due`."""
-    connection.execute(
-        update(t.jobs)
-        .where(t.jobs.c.run == run, t.jobs.c.kind == kind)
-        .values(due=due, leased_until=None, failures=t.jobs.c.failures + 1)
-    )
 
 
 def release_jobs(connection: Connection) -> None:
@@ -206,3 +203,19 @@ def origin_of(
         query = query.where(v.round < before_round)
     found = fetch(connection, VersionRecord, query)
     return found[0] if found else None
+
+
+def studies_over(connection: Connection, *, now: float) -> list[str]:
+    """Return the studies that are not closed although their time is over."""
+    s = t.studies.c
+    query = select(s.study).where(s.closed.is_(None), s.expires <= now).order_by(s.study)
+    return list(connection.scalars(query).all())
+
+
+def add_traffic(connection: Connection, run: str, *, up: int = 0, down: int = 0) -> None:
+    """Add to the bytes that a run has moved."""
+    connection.execute(
+        update(t.runs)
+        .where(t.runs.c.run == run)
+        .values(bytes_up=t.runs.c.bytes_up + up, bytes_down=t.runs.c.bytes_down + down)
+    )

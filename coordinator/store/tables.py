@@ -192,7 +192,6 @@ jobs = Table(
     Column("kind", String(16), nullable=False),
     Column("due", Double, nullable=False, index=True),
     Column("leased_until", Double),
-    Column("failures", Integer, nullable=False),
     PrimaryKeyConstraint("run", "kind"),
 )
 
@@ -236,7 +235,7 @@ audit_events = Table(
         "seq", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=False
     ),
     Column("id", String(36), nullable=False, unique=True),
-    Column("bytes", LargeBinary, nullable=False),
+    Column("record", LargeBinary, nullable=False),
     Column("leaf_hash", LargeBinary, nullable=False),
     Column("ts", Double, nullable=False),
     Column("action", _ID, nullable=False),

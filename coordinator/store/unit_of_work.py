@@ -20,17 +20,19 @@ from sqlalchemy.exc import DatabaseError, IntegrityError
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from fedward.coordinator.errors import Unavailable
-
-from .migrations.upgrade import upgrade
+from fedward.coordinator.store.migrations.upgrade import upgrade
 
 _BUSY_TIMEOUT_MS = 30_000
 _log = logging.getLogger(__name__)
+
+Snapshot = Connection
+"""What queries read from and, inside a transaction, write to."""
 
 
 class UnitOfWork:
     """An open transaction: its connection and what follows its commit."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Snapshot) -> None:
         self.connection = connection
         self._after: list[Callable[[], None]] = []
 
@@ -81,7 +83,7 @@ class Store:
         work.committed()
 
     @contextmanager
-    def reading(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[Snapshot]:
         """Open one consistent snapshot; inside a transaction, what it sees.
 
         Raises:

@@ -237,7 +237,6 @@ def _create_tasks() -> None:
         sa.Column("kind", sa.String(length=16), nullable=False),
         sa.Column("due", sa.Double(), nullable=False),
         sa.Column("leased_until", sa.Double(), nullable=True),
-        sa.Column("failures", sa.Integer(), nullable=False),
         sa.ForeignKeyConstraint(["run"], ["runs.run"], name="fk_jobs_run"),
         sa.PrimaryKeyConstraint("run", "kind", name="pk_jobs"),
     )
@@ -280,7 +279,7 @@ def _create_audit() -> None:
             nullable=False,
         ),
         sa.Column("id", sa.String(length=36), nullable=False),
-        sa.Column("bytes", sa.LargeBinary(), nullable=False),
+        sa.Column("record", sa.LargeBinary(), nullable=False),
         sa.Column("leaf_hash", sa.LargeBinary(), nullable=False),
         sa.Column("ts", sa.Double(), nullable=False),
         sa.Column("action", sa.String(length=64), nullable=False),
