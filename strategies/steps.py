@@ -47,22 +47,24 @@ def _moved(name: str, base: NDArray[Any], mean: NDArray[np.float64]) -> NDArray[
             block = slice(start, start + BLOCK_ELEMENTS)
             wide = values[block].astype(np.float64)
             wide += steps[block]
-            out[block] = _nearest_float32_odd(wide) if base.dtype == BFLOAT16 else wide
+            out[block] = _float32_to_odd(wide) if base.dtype == BFLOAT16 else wide
             bad += int(out[block].size) - int(np.count_nonzero(np.isfinite(out[block])))
     if bad:
         raise Overflow(f"array {name!r}: {bad} of {out.size} new values do not fit {base.dtype}")
     return moved
 
 
-def _nearest_float32_odd(wide: NDArray[np.float64]) -> NDArray[np.float32]:
+def _float32_to_odd(wide: NDArray[np.float64]) -> NDArray[np.float32]:
     """Round to float32 "to odd", so that the cast to bfloat16 that follows is correct.
 
     ml_dtypes casts float64 to bfloat16 by way of float32; rounding to nearest twice moves
-    values just beside a tie by one unit. Rounding to odd first does not (Boldo and Melquiond,
-    2008, "Emulation of FMA and correctly rounded sums").
+    values just beside a tie by one unit. Truncating first and setting the last bit where that
+    was inexact does not (Boldo and Melquiond, 2008, "Emulation of FMA and correctly rounded
+    sums: proved algorithms using rounding to odd").
     """
     near = wide.astype(np.float32)
-    even = (near.view(np.uint32) & 1) == 0
-    away = np.where(wide > near, np.float32(np.inf), np.float32(-np.inf))
-    inexact = even & (near != wide) & np.isfinite(near)
-    return np.where(inexact, np.nextafter(near, away), near)
+    bits = near.view(np.uint32)
+    inexact = near != wide
+    np.subtract(bits, np.abs(near) > np.abs(wide), out=bits)  # sign and size are apart in IEEE 754
+    np.bitwise_or(bits, inexact, out=bits)
+    return near
