@@ -86,9 +86,12 @@ class Children:
 
 @contextlib.contextmanager
 def children(folder: Path, *, environment: Mapping[str, str]) -> Iterator[Children]:
-    """Run children that are stopped at the end; SIGTERM counts as Ctrl-C meanwhile."""
+    """Run children that are stopped at the end; SIGTERM and SIGHUP count as Ctrl-C meanwhile."""
     group = Children(folder, environment=environment)
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    before = {
+        number: signal.signal(number, signal.default_int_handler)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+    }
     try:
         yield group
     finally:
@@ -96,4 +99,5 @@ def children(folder: Path, *, environment: Mapping[str, str]) -> Iterator[Childr
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
         group.stop()
         signal.signal(signal.SIGINT, interrupt)
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

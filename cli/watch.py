@@ -71,7 +71,7 @@ def round_columns(rounds: list[dict[str, Any]]) -> dict[str, str]:
     """Return the columns that these rounds have something for."""
     rows = round_rows(rounds)
     metrics = [name for name in SHOWN_METRICS if any(row.get(name) is not None for row in rows)]
-    columns = {"round": "round", "status": "status", "participation": "took part"}
+    columns = {"round": "round", "status": "status", "took_part": "took part"}
     columns |= {name: name for name in metrics}
     columns |= {"bytes_up": "up", "seconds": "seconds"}
     if any(row["refused"] for row in rows):
@@ -108,7 +108,7 @@ def _round_row(view: dict[str, Any]) -> dict[str, Any]:
     return {
         "round": view["round"],
         "status": last["status"] if last["kind"] == "train" else f"{last['kind']} {last['status']}",
-        "participation": last["participation"],
+        "took_part": f"{len(last['took_part'])} of {len(last['cohort'])}",
         **{name: metrics.get(name) for name in SHOWN_METRICS},
         "bytes_up": sum(attempt["bytes_up"] for attempt in attempts),
         "seconds": sum(attempt["duration_s"] or 0.0 for attempt in attempts),
