@@ -22,22 +22,22 @@ if TYPE_CHECKING:
 
 _PREFIX = "sha256:"
 _HEX_LENGTH = 64
+_ALL_DIGITS_BELOW = 10**21
+"""Floats below are written without an exponent (ECMA-262, Number::toString)."""
 
 
 def canonical_bytes(document: JsonValue | BaseModel) -> bytes:
     """Return the RFC 8785 bytes of a JSON value, or of a wire document's JSON form.
 
-    Law: parsing the bytes and writing them again gives the same bytes, for all numbers but
-    floats from 2**53 to 1e21, which stand there as digits and are read back as an integer
-    that is refused. Compare stored bytes, never re-made ones.
+    Law: parsing the bytes with `json` and writing them again gives the same bytes.
 
     Raises:
-        InvalidDocument: a number is not finite or an integer is beyond ±(2**53 - 1), a string
-            holds a lone surrogate, a key is not a string, or the nesting is too deep.
+        InvalidDocument: a number is not finite, an integer beyond ±(2**53 - 1) would change, a
+            string holds a lone surrogate, a key is not a string, or the nesting is too deep.
     """
     value = document.model_dump(mode="json") if isinstance(document, BaseModel) else document
     try:
-        return rfc8785.dumps(value)
+        return _written(value)
     except (ValueError, RecursionError) as error:
         raise InvalidDocument(f"no canonical form: {error}") from error
 
@@ -75,3 +75,26 @@ def digest_hex(digest: str) -> str:
     if not valid:
         raise InvalidDocument(f"digest: got {digest[:80]!r}, expected sha256:<64 hex digits>")
     return hexadecimal
+
+
+def _written(value: JsonValue) -> bytes:
+    try:
+        return rfc8785.dumps(value)
+    except rfc8785.IntegerDomainError:
+        return rfc8785.dumps(_with_large_integers_as_floats(value))
+
+
+def _with_large_integers_as_floats(value: JsonValue) -> JsonValue:
+    """Return `value` with the integers that came from a float's own digits as that float.
+
+    RFC 8785 writes the float 1e18 as digits, which `json` reads back as an integer that the
+    library refuses. Without this, a record that holds such a float would look tampered with.
+    """
+    if isinstance(value, dict):
+        return {key: _with_large_integers_as_floats(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_with_large_integers_as_floats(item) for item in value]
+    if isinstance(value, int) and abs(value) < _ALL_DIGITS_BELOW:
+        number = float(value)
+        return number if rfc8785.dumps(number) == str(value).encode() else value
+    return value

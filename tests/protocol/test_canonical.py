@@ -32,10 +32,8 @@ json_values = st.recursive(
     st.none()
     | st.booleans()
     | st.integers(-(2**53) + 1, 2**53 - 1)
-    | st.floats(allow_nan=False, allow_infinity=False).filter(
-        # integral floats from here to 1e21 are written as digits: Python reads them as ints
-        lambda x: not 2**53 <= abs(x) < 1e21
-    )
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.floats(2.0**53, 1e22)
     | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
     max_leaves=20,
@@ -82,9 +80,21 @@ def test_canonical_bytes_survive_a_round_trip_through_json(value: object) -> Non
     assert canonical_bytes(json.loads(once)) == once
 
 
+@pytest.mark.parametrize("number", [2.0**53, 1e15, 1e18, -1e18, 2.0**68, 1e21, 1e22])
+def test_large_floats_survive_a_round_trip_through_json(number: float) -> None:
+    once = canonical_bytes({"flag": True, "weights": [number, 1, None]})
+    assert canonical_bytes(json.loads(once)) == once
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, 2**63 - 1, 10**21, 10**400])
+def test_an_integer_that_would_change_is_refused(number: int) -> None:
+    with pytest.raises(InvalidDocument, match="exceeds safe integer domain"):
+        canonical_bytes([number])
+
+
 @pytest.mark.parametrize(
     "value",
-    [float("nan"), float("inf"), [2**53], {"a": -(2**53)}, "\ud800", {"\ud800": 1}, {1: 2}, {1, 2}],
+    [float("nan"), float("inf"), {"a": -(2**53) - 1}, "\ud800", {"\ud800": 1}, {1: 2}, {1, 2}],
 )
 def test_what_has_no_canonical_form_is_refused(value: object) -> None:
     with pytest.raises(InvalidDocument, match="no canonical form"):
