@@ -9,7 +9,8 @@ that a crash at any moment neither loses nor repeats a finished training.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import TypeVar
 
 from fedward.protocol.canonical import sha256_digest
 from fedward.protocol.documents import NextStep, ResultReceipt, Task
@@ -26,6 +27,7 @@ _UPLOADS_AT_MOST = 5
 """How often the coordinator may say that bytes are missing before we ask for work again."""
 _MAY_COME_AGAIN = frozenset({"stale-fence", "upload-incomplete"})
 """Refusals after which the same task may be leased again, with the same answer."""
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -72,7 +74,7 @@ class Agent:
         _log.info("task %s: %s of %s, round %d", task.task, task.kind, task.run, task.round)
         finished = self._journal.receive(task, now=self._now())
         try:
-            await self._with_heartbeat(task, finished)
+            await self._do(task, finished)
         except (TaskUnwanted, CallRefused) as refused:
             if isinstance(refused, NotAdmitted | AgentOutdated):
                 raise
@@ -81,25 +83,13 @@ class Agent:
             self._journal.record(gone, now=self._now())
         self._tidy(task)
 
-    async def _with_heartbeat(self, task: Task, finished: Finished | None) -> None:
-        work = asyncio.create_task(self._do(task, finished))
-        beat = asyncio.create_task(self._beat(task))
-        try:
-            await asyncio.wait({work, beat}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            first = work if work.done() else beat
-            for other in (work, beat):
-                other.cancel()
-            await asyncio.gather(work, beat, return_exceptions=True)
-        await first
-
     async def _do(self, task: Task, finished: Finished | None) -> None:
         if finished is not None and self._has_files(finished):
             _log.info("task %s is done already; delivering it", task.task)
         else:
-            finished = await self._runner.run(task)
+            finished = await _beside(self._runner.run(task), self._beat(task))
             self._journal.finish(task, finished, now=self._now())
-        await self._deliver(task, finished)
+        await _beside(self._deliver(task, finished), self._beat_in_delivery(task))
 
     async def _beat(self, task: Task) -> None:
         """Show life until cancelled; end only by raising."""
@@ -113,6 +103,14 @@ class Agent:
                 if isinstance(refused, NotAdmitted | AgentOutdated):
                     raise
                 raise TaskUnwanted(str(refused)) from refused
+
+    async def _beat_in_delivery(self, task: Task) -> None:
+        """Show life; a refusal counts for nothing, since the answer to the result decides.
+
+        A heartbeat that crosses the accepted result on the way is refused, too.
+        """
+        with contextlib.suppress(TaskUnwanted):
+            await self._beat(task)
 
     async def _deliver(self, task: Task, finished: Finished) -> None:
         result = finished.result.model_copy(update={"fence": task.fence})
@@ -151,3 +149,19 @@ class Agent:
             self._workshop.cache.shrink(
                 self._settings.limits.cache_bytes, in_use={task.plan, task.model}
             )
+
+
+async def _beside(work: Coroutine[None, None, _T], beat: Coroutine[None, None, None]) -> _T:
+    """Return what `work` returns; an error of `beat` ends it, and neither outlives the call."""
+    working, beating = asyncio.create_task(work), asyncio.create_task(beat)
+    try:
+        await asyncio.wait({working, beating}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done() and beating.exception() is None:
+            await asyncio.wait({working})
+        if not working.done():
+            beating.result()
+    finally:
+        for task in (working, beating):
+            task.cancel()
+        await asyncio.gather(working, beating, return_exceptions=True)
+    return working.result()

@@ -52,7 +52,11 @@ def trained(request: dict, do: str) -> dict:
     Path(request["state_path_out"]).write_text(str(seen))
     if request["kind"] == "train":
         Path(request["reply_path"]).write_bytes(b"".join(encode(new)))
-    metrics = {"num-examples": 10, "seen": seen, "sum": float(np.nan_to_num(new["w"]).sum(dtype=np.float64))}
+    metrics = {
+        "num-examples": 10,
+        "seen": seen,
+        "sum": float(np.nan_to_num(new["w"]).sum(dtype=np.float64)),
+    }
     if do == "nan-metric":
         metrics = {"loss": [0.5, 1e999]}
     counted = None if do == "no-weight" else 10

@@ -7,12 +7,14 @@ for time. The site's agent is the real one; its worker is `behaving_worker.py`.
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import json
 import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,7 +40,8 @@ class Fault:
     """Goes wrong once, at the first request whose method and path begin so.
 
     kind: cut-request, cut-answer, lost-answer, gateway (504 after the work was done), wrong-key,
-    unsigned, replay (an older answer to the same path), status (a signed problem).
+    unsigned, replay-later (the next call gets this call's answer again), status (a signed
+    problem), impostor (a problem that somebody else signed).
     """
 
     kind: str
@@ -52,6 +55,7 @@ class Fault:
 class FakeCoordinator:
     """State of the coordinator; `changed` guards it and tells what happens."""
 
+    Fault = Fault
     key: signatures.PrivateKey = field(
         default_factory=lambda: signatures.new_private_key(os.urandom(32))
     )
@@ -67,12 +71,14 @@ class FakeCoordinator:
     receipts: dict[str, dict] = field(default_factory=dict)
     refuse_results: list[str] = field(default_factory=list)
     closed: set[str] = field(default_factory=set)
+    on_refusal: Callable[[], None] = lambda: None
+    bytes_sent: Counter = field(default_factory=Counter)
     polls: int = 0
     polls_before: dict[str, int] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
     nonces: set[str] = field(default_factory=set)
-    answers: dict[str, tuple[int, dict, bytes]] = field(default_factory=dict)
+    old_answer: tuple[int, dict, bytes] | None = None
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     @property
@@ -139,7 +145,7 @@ class FakeCoordinator:
             return self._task_call(parts[1], parts[2], json.loads(body))
 
     def _enrol(self, enrolment: dict, key_id: str):
-        if enrolment["invite"] != self.invite:
+        if self.secret not in enrolment["invite"]:
             return problem(403, "invite-unknown")
         self.keys[key_id] = bytes.fromhex(enrolment["public_key"])
         return answer(201, {
@@ -159,7 +165,9 @@ class FakeCoordinator:
         return answer(200, task | {"fence": fence})
 
     def _open(self) -> list[dict]:
-        return [t for t in self.tasks if t["task"] not in self.receipts | dict.fromkeys(self.closed)]
+        return [
+            t for t in self.tasks if t["task"] not in self.receipts | dict.fromkeys(self.closed)
+        ]
 
     def _blob(self, digest: str, headers: dict):
         if digest not in self.blobs:
@@ -198,6 +206,7 @@ class FakeCoordinator:
         if task in self.closed:
             refused = "round-closed"
         if refused:
+            self.on_refusal()
             return {"task": task, "accepted": False, "reason": refused}
         if result["update"] is not None:
             got = bytes(self.uploads.get((task, result["fence"]), b""))
@@ -238,16 +247,16 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(size)
         headers = {name.lower(): value for name, value in self.headers.items()}
         got = self._verified(headers, body)
+        if fault and fault.kind in {"status", "impostor"}:
+            got = problem(fault.status, fault.name)
         if isinstance(got, str):
             got = fake.handle(self.command, self.path, headers, body, got)
-        if fault and fault.kind == "status":
-            got = problem(fault.status, fault.name)
         self._respond(got, headers, fault)
         with fake.changed:
             fake.requests.append((self.command, self.path))
             fake.changed.notify_all()
 
-    do_POST = do_PUT = do_HEAD = do_GET
+    do_POST = do_PUT = do_HEAD = do_GET  # noqa: N815  http.server's names
 
     def _fault(self) -> Fault | None:
         fake = self.server.fake
@@ -287,15 +296,17 @@ class Handler(BaseHTTPRequestHandler):
             got = 504, {"content-type": "text/html"}, b"<h1>504 Gateway Time-out</h1>"
         status, headers, body = got
         if kind not in {"gateway", "unsigned"}:
-            key = signatures.new_private_key(os.urandom(32)) if kind == "wrong-key" else fake.key
+            stranger = kind in {"wrong-key", "impostor"}
+            key = signatures.new_private_key(os.urandom(32)) if stranger else fake.key
             headers = headers | signatures.sign_response(
                 key, key_id=fake.key_id, status=status, headers=headers, body=body,
                 request=(self.command, self.path, request_headers), now=agent_module.clock.now(),
             )  # fmt: skip
-        route = f"{self.command} {self.path}"
         if kind == "replay":
-            status, headers, body = fake.answers[route]
-        fake.answers[route] = status, headers, body
+            status, headers, body = fake.old_answer
+        if kind == "replay-later":
+            fake.old_answer = status, headers, body
+            fake.faults.append(Fault("replay", self.command, self.path))
         self.send_response(status)
         for name, value in headers.items():
             self.send_header(name, value)
@@ -306,7 +317,9 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(body[: len(body) // 2])
             self.close_connection = True
         elif self.command != "HEAD":
-            self.wfile.write(body)
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                self.wfile.write(body)
+            fake.bytes_sent[self.path.rpartition("/")[2]] += len(body)
 
 
 @pytest.fixture
@@ -375,22 +388,21 @@ class Site:
             work = asyncio.create_task(
                 agent_module.work_until(stop, settings or self.settings, command=self.command)
             )
-            seen = asyncio.create_task(asyncio.to_thread(self.coordinator.wait_for, condition))
+            seen = asyncio.create_task(
+                asyncio.to_thread(self.coordinator.wait_for, lambda: work.done() or condition())
+            )
             await asyncio.wait({work, seen}, return_when=asyncio.FIRST_COMPLETED)
             stop.set()
-            if work.done() and not seen.done():
-                with self.coordinator.changed:
-                    self.coordinator.changed.notify_all()
-                await work
-            await work
-            await seen
+            with self.coordinator.changed:
+                self.coordinator.changed.notify_all()
+            await asyncio.gather(work, seen)
 
         asyncio.run(scenario())
 
-    def start_process(self) -> subprocess.Popen:
-        """Start the agent as a process of its own."""
-        settings = str(self.folder / "agent.toml")
-        return subprocess.Popen([sys.executable, str(HERE / "agent_process.py"), settings])
+    def start_process(self, *, die_after_rename: int = 0) -> subprocess.Popen:
+        """Start the agent as a process of its own; see agent_process.py."""
+        words = [str(self.folder / "agent.toml"), str(die_after_rename)]
+        return subprocess.Popen([sys.executable, str(HERE / "agent_process.py"), *words])
 
 
 @pytest.fixture
