@@ -36,7 +36,7 @@ lint: $(VENV)/test.stamp
 	@$(BIN)/python .ci/links.py
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy -p fedward
 	@PYTHONPATH=.links $(BIN)/lint-imports
 
 bench: $(VENV)/test.stamp

@@ -88,21 +88,22 @@ def run_demo(folder: Path, *, rounds: int, started: float) -> None:
     """
     folder = folder.absolute()
     _make_folder(folder)
-    data = write_demo_data(folder, HOSPITALS)
-    _tell_data(data)
     try:
         with children(folder, environment=ENVIRONMENT) as processes:
-            outcome = _federate(processes, folder, data, rounds=rounds)
+            outcome = _federate(processes, folder, rounds=rounds)
     except KeyboardInterrupt as error:
         raise CliError("stopped; everything that was started has ended") from error
     _tell_outcome(outcome, folder)
     print(json.dumps(_result(outcome, seconds=time.monotonic() - started)), flush=True)
 
 
-def _federate(processes: Children, folder: Path, data: DemoData, *, rounds: int) -> Outcome:
-    print("\nStarting the coordinator …", flush=True)
+def _federate(processes: Children, folder: Path, *, rounds: int) -> Outcome:
     data_dir = str(folder / "coordinator")
     log = processes.start("coordinator", "serve", "--data", data_dir, "--port", "0")
+    # While it starts:
+    data = write_demo_data(folder, HOSPITALS)
+    _tell_data(data)
+    print("\nStarting the coordinator …", flush=True)
     admin_token = processes.wait_for_line(
         log, "admin token, shown only this once:", limit_s=START_LIMIT_S
     )

@@ -92,7 +92,9 @@ def running(folder: Path) -> Iterator[Federation]:
         federation.url = line_of(log, "coordinator listening on").split()[0]
         yield federation
     finally:
-        for name in reversed(list(federation.processes)):
+        for process in federation.processes.values():
+            process.terminate()
+        for name in list(federation.processes):
             federation.stop(name)
 
 
