@@ -17,6 +17,8 @@ from fedward.protocol.documents import Plan, Task, TaskKind, UploadState
 from fedward.strategies.registry import build
 
 HEADER_ALLOWANCE_BYTES = 1024**2
+PROGRESS_EVERY_S = 10.0
+"""How exactly a task's last sign of life is kept."""
 PREPARED = "prepared."
 """Prefix of the preparation's metrics in a task's config."""
 
@@ -43,11 +45,22 @@ def next_task(context: Context, site: str) -> Task | None:
 
 
 def note_progress(context: Context, site: str, *, task: str, fence: int) -> None:
-    """Note a sign of life. Raises EventRefused."""
+    """Note a sign of life. Raises EventRefused.
+
+    One that follows another closely is checked and not written: it would move no deadline by
+    more than a tenth.
+    """
+    now = context.clock()
+    with context.store.reading() as connection:
+        row = get(connection, site, task=task)
+        state = run_steps.load_state(connection, run_steps.get(connection, row.run))
+    shown = _check_progress(state, site, task=task, fence=fence, now=now)
+    if now < shown.progress_at + min(PROGRESS_EVERY_S, state.plan.rounds.deadline_s / 10):
+        return
     with context.store.transaction() as work:
-        row = get(work.connection, site, task=task)
         record = run_steps.get(work.connection, row.run)
-        _require_current(run_steps.load_state(work.connection, record), task)
+        state = run_steps.load_state(work.connection, record)
+        _check_progress(state, site, task=task, fence=fence, now=now)
         run_steps.take(context, work, record=record, event=Progress(site, fence), actor=agent(site))
 
 
@@ -102,17 +115,19 @@ def _require_lease(context: Context, site: str, *, task: str, fence: int) -> int
         record = run_steps.get(connection, row.run)
         state = run_steps.load_state(connection, record)
         schema = models.schema_from(models.get(connection, record.model))
-    _require_current(state, task)
-    rounds.step(state, Progress(site, fence), now=context.clock())
+    _check_progress(state, site, task=task, fence=fence, now=context.clock())
     sent = update_schema(schema, classify(schema, state.plan.arrays))
     names = sum(len(spec.name.encode()) for spec in sent)
     return schema_size_bytes(sent) + 2 * names + 256 * len(sent) + HEADER_ALLOWANCE_BYTES
 
 
-def _require_current(state: RunState, task: str) -> None:
-    """Check that a task is of the current attempt: `Progress` names only the site."""
-    if _task_of(state, task) is None:
+def _check_progress(state: RunState, site: str, *, task: str, fence: int, now: float) -> SiteTask:
+    """Return the task as it is, where the site holds it under this fence. Raises EventRefused."""
+    found = _task_of(state, task)
+    if found is None:  # the event `Progress` names only the site: it may have another task now
         raise EventRefused("round-closed", f"task {task} is not of the current attempt", task=task)
+    rounds.step(state, Progress(site, fence), now=now)
+    return found
 
 
 def _fits(state: RunState, event: Lease, *, now: float) -> bool:
