@@ -18,6 +18,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from flwr.app import (
@@ -31,7 +32,6 @@ from flwr.app import (
 from flwr.app.metadata import Metadata
 from flwr.clientapp import ClientApp
 from flwr.clientapp.client_app import LoadClientAppError
-from flwr.common.config import flatten_dict
 from flwr.common.constant import SUPERLINK_NODE_ID
 from flwr.supercore.date import now as flower_now
 from flwr.supercore.object_ref import load_app
@@ -78,7 +78,7 @@ def load_bundle(directory: Path, *, clientapp: str | None) -> LoadedApp:
         text = (directory / "pyproject.toml").read_text(encoding="utf-8")
         section = tomllib.loads(text)["tool"]["flwr"]["app"]
         reference = clientapp or section["components"]["clientapp"]
-        config = flatten_dict(section.get("config", {}))
+        config = flatten(section.get("config", {}))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise TaskFailed(
             TaskFailure.APP_INVALID, f"{directory}: pyproject.toml is no Flower app's: {error!r}"
@@ -104,6 +104,28 @@ def _require_client_app(app: object, reference: str) -> ClientApp:
             f"{reference}: got a {type(app).__name__}, expected a flwr.clientapp.ClientApp",
         )
     return app
+
+
+def flatten(settings: Mapping[str, Any], *, prefix: str = "") -> dict[str, Scalar]:
+    """Return nested settings under dotted names, as `flwr.common.config.flatten_dict` does.
+
+    Written out because importing that module takes a fifth of the worker's start.
+
+    Raises:
+        ValueError: a value is neither a table nor a scalar.
+    """
+    flat: dict[str, Scalar] = {}
+    for name, value in settings.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, prefix=f"{prefix}{name}.")
+        elif isinstance(value, bool | int | float | str):
+            flat[prefix + name] = value
+        else:
+            raise ValueError(  # noqa: TRY004  as flwr's
+                f"setting {prefix + name}: got {type(value).__name__}, "
+                "expected bool, int, float, str or a table of those"
+            )
+    return flat
 
 
 def fuse_config(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import struct
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 MAX_FRAME_BYTES = 64 * 1024 * 1024
 """A longer frame is taken for noise on the pipe (an app that wrote to it), not for a message."""
@@ -17,11 +17,19 @@ MAX_FRAME_BYTES = 64 * 1024 * 1024
 _LENGTH = struct.Struct(">I")
 
 
+class ByteSource(Protocol):
+    """A blocking stream; `read` may give less than asked for, nothing at its end."""
+
+    def read(self, size: int, /) -> bytes | None:
+        """Read up to `size` bytes."""
+        ...
+
+
 class BrokenFrame(Exception):
     """The stream ended inside a frame, or holds something that is not one."""
 
 
-def read_frame(stream: BinaryIO) -> dict[str, Any] | None:
+def read_frame(stream: ByteSource) -> dict[str, Any] | None:
     """Read the next frame, or None where the stream ends between two frames.
 
     Raises:
@@ -61,7 +69,7 @@ def write_frame(stream: BinaryIO, message: dict[str, Any]) -> None:
     stream.flush()
 
 
-def _read_exactly(stream: BinaryIO, size: int) -> bytes:
+def _read_exactly(stream: ByteSource, size: int) -> bytes:
     parts = bytearray()
     while len(parts) < size:
         part = stream.read(size - len(parts))

@@ -17,8 +17,9 @@ The agent starts it with pipes on stdin and stdout and speaks frames (`frames.py
 Decides: that the app's prints go to stderr and never into a frame; that the same seed, state and
 arrays give the same bits, in a fresh process or a warm one; that whatever the app raises,
 `SystemExit` included, becomes a typed failure. A crash of the process is the agent's to notice.
-One app per process: what an app did to the interpreter ends with it. When stdin closes the
-process ends, in the middle of a message too, so that no worker outlives its agent.
+One app per process: what an app did to the interpreter ends with it, and after an app that did
+not load the process starts anew by itself, without its modules. When stdin closes the process
+ends, in the middle of a message too, so that no worker outlives its agent.
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -100,6 +102,12 @@ class Worker:
         self._home = Path.cwd()
         self._loaded: tuple[str, LoadedApp] | None = None
         self._device = "auto"
+        self._touched = False
+
+    @property
+    def spoiled(self) -> bool:
+        """Whether an app was imported in part: its modules would mix with the next one's."""
+        return self._touched and self._loaded is None
 
     def answer(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Do what one frame asks and return the answer; what the app raises is a failure.
@@ -130,6 +138,8 @@ class Worker:
                     f"got a second app {request.app!r}, this process runs {self._loaded[0]!r}",
                 )
             return {"ok": True, "config": self._loaded[1].config}
+        recipe = None if Path(request.app).is_absolute() else _recipe(request.app)
+        self._touched = True
         self._device = restrict_devices(request.device, os.environ)
         from fedward.client.flower import load_bundle, load_installed
         from fedward.client.training.flower import make_records_lazy
@@ -141,10 +151,9 @@ class Worker:
 
             fix_algorithms(threads=self._threads)
         _seed_everything(LOAD_SEED)
-        if Path(request.app).is_absolute():
+        if recipe is None:
             loaded = load_bundle(Path(request.app), clientapp=request.clientapp)
         else:
-            recipe = _recipe(request.app)
             loaded = load_installed(recipe.clientapp, config=recipe.defaults)
         self._loaded = (request.app, loaded)
         return {"ok": True, "config": loaded.config}
@@ -259,16 +268,19 @@ def _failure(failure: TaskFailure, error: BaseException) -> dict[str, Any]:
     if isinstance(error, TaskFailed):
         text = str(error)
     else:
-        text = "".join(traceback.format_exception(error))[-MESSAGE_LIMIT:]
+        # What happened first, in case the log keeps only the beginning.
+        what = "".join(traceback.format_exception_only(error))
+        text = what + "".join(traceback.format_exception(error))[-MESSAGE_LIMIT:]
     return {"ok": False, "failure": failure.value, "message": text}
 
 
 # ---------------------------------------------------------------- the process
 
 
-def _take_streams() -> tuple[BinaryIO, BinaryIO]:
+def _take_streams() -> tuple[FileIO, BinaryIO]:
     """Keep the pipes for frames; give everyone else an empty stdin, and stderr for stdout."""
-    requests = os.fdopen(os.dup(0), "rb")
+    # Unbuffered: what is not read yet is there for the process that replaces this one.
+    requests = os.fdopen(os.dup(0), "rb", buffering=0)
     answers = os.fdopen(os.dup(1), "wb")
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
@@ -279,7 +291,7 @@ def _take_streams() -> tuple[BinaryIO, BinaryIO]:
     return requests, answers
 
 
-def _end_with(requests: BinaryIO) -> None:
+def _end_with(requests: FileIO) -> None:
     """End the process soon after the agent's end of the pipe is closed, busy or not."""
     if not hasattr(select, "poll"):
         return
@@ -310,7 +322,12 @@ def _prepare_environment() -> None:
     if "PYTHONHASHSEED" not in os.environ:
         # Sets of strings are ordered by hash: a new order in every process is another model.
         os.environ["PYTHONHASHSEED"] = "0"
-        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606  itself
+        _become_new(os.environ)
+
+
+def _become_new(environment: Mapping[str, str]) -> NoReturn:
+    """Replace the process by a fresh one with the same command line, pid and pipes."""
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606
 
 
 def main() -> None:
@@ -318,14 +335,19 @@ def main() -> None:
     _prepare_environment()
     # Ctrl-C reaches the whole process group; the agent decides what becomes of its worker.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    environment = dict(os.environ)
     requests, answers = _take_streams()
     _end_with(requests)
-    # `-m` puts the agent's folder in front: an app must not import from there.
-    here = str(Path.cwd())
-    sys.path[:] = [entry for entry in sys.path if entry not in {"", here}]
+    if not sys.flags.safe_path:
+        # `-m` puts the working folder in front: an app must not import from there.
+        del sys.path[0]
     worker = Worker(threads=_threads())
     while (request := read_frame(requests)) is not None:
         write_frame(answers, worker.answer(request))
+        if worker.spoiled:
+            os.dup2(requests.fileno(), 0)
+            os.dup2(answers.fileno(), 1)
+            _become_new(environment)
 
 
 if __name__ == "__main__":

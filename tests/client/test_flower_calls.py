@@ -7,9 +7,10 @@ import pytest
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
+from flwr.common.config import flatten_dict
 
 from fedward.client.errors import TaskFailed
-from fedward.client.flower import Call, call_app, fuse_config, load_bundle
+from fedward.client.flower import Call, call_app, flatten, fuse_config, load_bundle
 from fedward.protocol.documents import TaskFailure, TaskKind
 
 MODEL = {"w": np.array([1.0, 2.0], dtype=np.float32), "n": np.array(3, dtype=np.int64)}
@@ -252,13 +253,18 @@ def test_settings_are_fused_over_the_apps_own_and_keep_their_type():
     assert caught.value.failure is TaskFailure.PLAN_INVALID
 
 
+def test_nested_settings_are_flattened_as_flower_does():
+    nested = {"lr": 0.5, "net": {"width": 3, "act": {"name": "relu"}}, "on": True, "none": {}}
+    assert flatten(nested) == flatten_dict(nested)
+
+
 BROKEN = {
     "": "no Flower app's",
     "[tool.flwr.app": "no Flower app's",
     '[tool.flwr.app.components]\nclientapp = "nowhere"': "Missing attribute",
     '[tool.flwr.app.components]\nclientapp = "json:dumps"': "got a function",
     '[tool.flwr.app.components]\nclientapp = "json:missing.deep"': "Unable to load attribute",
-    '[tool.flwr.app.components]\nclientapp = "json:dumps"\n[tool.flwr.app.config]\na = [1]': "key a",
+    '[tool.flwr.app.components]\nclientapp="a:b"\n[tool.flwr.app.config]\na=[1]': "setting a: got",
 }
 
 

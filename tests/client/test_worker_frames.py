@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from fedward.client import frames
 from fedward.client.frames import BrokenFrame, read_frame, write_frame
 
-VALUES = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
 
 
 @given(st.lists(st.dictionaries(st.text(), VALUES | st.lists(VALUES), max_size=4), max_size=4))

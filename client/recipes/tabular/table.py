@@ -115,6 +115,9 @@ def _require_columns(path: Path, wanted: list[str], found: list[str]) -> None:
 
 
 def _numbers(path: Path, column: pd.Series[Any]) -> NDArray[np.float64]:
+    if column.dtype.kind not in "biufO" and not isinstance(column.dtype, pd.StringDtype):
+        # pandas would count dates in microseconds.
+        raise InvalidTable(path, f"column {column.name!r}: got {column.dtype}, expected numbers")
     numbers = pd.to_numeric(column, errors="coerce")
     values = numbers.to_numpy(dtype=np.float64, na_value=np.nan)
     bad = np.isnan(values) & column.notna().to_numpy()

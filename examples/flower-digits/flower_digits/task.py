@@ -1,7 +1,6 @@
 """Model, data and training: scikit-learn's 1797 digits of 8x8 pixels."""
 
 import torch
-import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, random_split
@@ -15,7 +14,7 @@ class Net(nn.Module):
         self.fc2 = nn.Linear(64, 10)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.fc2(F.relu(self.norm(self.fc1(x))))
+        return self.fc2(nn.functional.relu(self.norm(self.fc1(x))))
 
 
 def load_data(partition_id: int, num_partitions: int, batch_size: int):
@@ -43,7 +42,7 @@ def train(net: nn.Module, loader: DataLoader, epochs: int, lr: float, device: to
     for _ in range(epochs):
         for images, labels in loader:
             optimizer.zero_grad()
-            loss = F.cross_entropy(net(images.to(device)), labels.to(device))
+            loss = nn.functional.cross_entropy(net(images.to(device)), labels.to(device))
             loss.backward()
             optimizer.step()
             running_loss += loss.item()
@@ -56,9 +55,8 @@ def test(net: nn.Module, loader: DataLoader, device: torch.device):
     correct, loss = 0, 0.0
     with torch.no_grad():
         for images, labels in loader:
-            outputs = net(images.to(device))
-            labels = labels.to(device)
-            loss += F.cross_entropy(outputs, labels, reduction="sum").item()
-            correct += (outputs.argmax(1) == labels).sum().item()
+            outputs, targets = net(images.to(device)), labels.to(device)
+            loss += nn.functional.cross_entropy(outputs, targets, reduction="sum").item()
+            correct += (outputs.argmax(1) == targets).sum().item()
     total = len(loader.dataset)
     return loss / total, correct / total
