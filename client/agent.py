@@ -201,6 +201,8 @@ def _build(
         journal=journal,
         workshop=workshop,
         now=clock.now,
+        backoff=Backoff(clock.fraction),
+        sleep=asyncio.sleep,
     )
 
 

@@ -137,7 +137,16 @@ class AuditLog:
                     raise AuditBroken(
                         f"audit log: record {seq} does not fit node ({level}, {index})"
                     )
+        self._check_no_more_nodes()
         return self.head()
+
+    def _check_no_more_nodes(self) -> None:
+        """A tree of n leaves has 2n - (ones in n) complete subtrees; more: records were cut off."""
+        size = self._size()
+        expected = 2 * size - size.bit_count()
+        (got,) = self._connection.execute("SELECT count(*) FROM audit_nodes").fetchone()
+        if got != expected:
+            raise AuditBroken(f"audit log: got {got} nodes, expected {expected} for {size} records")
 
     def _record(self, event: Event, *, seq: int, now: float) -> dict[str, Any]:
         record = {

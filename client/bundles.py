@@ -8,6 +8,7 @@ import shutil
 import stat
 import tomllib
 import zipfile
+import zlib
 from pathlib import Path, PurePosixPath
 
 from fedward.protocol.canonical import digest_hex
@@ -18,6 +19,15 @@ from .errors import TaskFailed
 
 MAX_FILES = 10_000
 MAX_UNPACKED_BYTES = 2 * 2**30
+_UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,  # an unknown compression
+    RuntimeError,  # encrypted
+    FileExistsError,  # a name is a file and a folder
+    NotADirectoryError,
+)
 
 
 def unpack_bundle(archive: Path, *, digest: str, folder: Path) -> Path:
@@ -38,8 +48,7 @@ def unpack_bundle(archive: Path, *, digest: str, folder: Path) -> Path:
         with zipfile.ZipFile(archive) as bundle:
             for entry in _checked(bundle, digest):
                 _extract(bundle, entry, scratch)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
-        # RuntimeError: encrypted; NotImplementedError: an unknown compression
+    except _UNREADABLE as error:
         raise TaskFailed(TaskFailure.APP_INVALID, f"bundle {digest}: {error}") from error
     scratch.rename(target)
     flush_folder(folder)

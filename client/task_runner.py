@@ -238,7 +238,9 @@ def _checked_metrics(answer: dict[str, Any]) -> tuple[dict[str, Any], float | No
 
 def _result(task: Task, **values: Any) -> TaskResult:
     try:
-        return TaskResult(fence=task.fence, model=task.model, **values)
-    except ValidationError as error:
+        result = TaskResult(fence=task.fence, model=task.model, **values)
+        document_digest(result)  # the coordinator knows a repeated answer by it
+    except (ValidationError, InvalidDocument) as error:
         detail = f"the app's metrics cannot be sent: {error}"
         raise TaskFailed(TaskFailure.REPLY_INVALID, detail) from error
+    return result

@@ -9,13 +9,14 @@ that a crash at any moment neither loses nor repeats a finished training.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
 from fedward.protocol.canonical import sha256_digest
 from fedward.protocol.documents import NextStep, ResultReceipt, Task
 
 from .audit_events import EgressIntended, TaskGone
+from .backoff import Backoff
 from .errors import AgentOutdated, CallRefused, ConnectionFailed, NotAdmitted
 from .exchange import Exchange
 from .journal import Finished, Journal, about
@@ -25,7 +26,7 @@ from .task_runner import TaskRunner, Workshop
 _BEAT_AT_MOST_S = 30.0
 _UPLOADS_AT_MOST = 5
 """How often the coordinator may say that bytes are missing before we ask for work again."""
-_MAY_COME_AGAIN = frozenset({"stale-fence", "upload-incomplete"})
+_MAY_COME_AGAIN = frozenset({"stale-fence"})
 """Refusals after which the same task may be leased again, with the same answer."""
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -47,6 +48,8 @@ class Agent:
         journal: Journal,
         workshop: Workshop,
         now: Callable[[], float],
+        backoff: Backoff,
+        sleep: Callable[[float], Awaitable[None]],
     ) -> None:
         self._settings = settings
         self._exchange = exchange
@@ -54,6 +57,9 @@ class Agent:
         self._journal = journal
         self._workshop = workshop
         self._now = now
+        self._backoff = backoff
+        self._sleep = sleep
+        self._setbacks = 0
 
     async def work(self) -> None:
         """Work until cancelled.
@@ -74,22 +80,31 @@ class Agent:
         _log.info("task %s: %s of %s, round %d", task.task, task.kind, task.run, task.round)
         finished = self._journal.receive(task, now=self._now())
         try:
-            await self._do(task, finished)
+            settled = await self._do(task, finished)
         except (TaskUnwanted, CallRefused) as refused:
             if isinstance(refused, NotAdmitted | AgentOutdated):
                 raise
             _log.warning("task %s is not wanted any more: %s", task.task, refused)
             gone = about(task, TaskGone(fence=task.fence), outcome="failure", reason="not-wanted")
             self._journal.record(gone, now=self._now())
+            settled = False
         self._tidy(task)
+        await self._pace(settled=settled)
 
-    async def _do(self, task: Task, finished: Finished | None) -> None:
+    async def _pace(self, *, settled: bool) -> None:
+        """Wait longer and longer while tasks come to nothing: they may be handed out at once."""
+        self._setbacks = 0 if settled else self._setbacks + 1
+        if self._setbacks > 1:
+            await self._sleep(self._backoff.delay_s(self._setbacks))
+
+    async def _do(self, task: Task, finished: Finished | None) -> bool:
+        """Do and deliver; say whether the coordinator is done with the task."""
         if finished is not None and self._has_files(finished):
             _log.info("task %s is done already; delivering it", task.task)
         else:
             finished = await _beside(self._runner.run(task), self._beat(task))
             self._journal.finish(task, finished, now=self._now())
-        await _beside(self._deliver(task, finished), self._beat_in_delivery(task))
+        return await _beside(self._deliver(task, finished), self._beat_in_delivery(task))
 
     async def _beat(self, task: Task) -> None:
         """Show life until cancelled; end only by raising."""
@@ -112,7 +127,7 @@ class Agent:
         with contextlib.suppress(TaskUnwanted):
             await self._beat(task)
 
-    async def _deliver(self, task: Task, finished: Finished) -> None:
+    async def _deliver(self, task: Task, finished: Finished) -> bool:
         result = finished.result.model_copy(update={"fence": task.fence})
         body = result.model_dump_json().encode()
         sent = EgressIntended(kind="result", digest=sha256_digest(body), size_bytes=len(body))
@@ -130,14 +145,14 @@ class Agent:
             receipt = await self._exchange.submit(task, result)
             if receipt.next is NextStep.POLL:
                 break
-        if receipt is not None:
-            self._settle(task, receipt)
+        return receipt is not None and self._settle(task, receipt)
 
-    def _settle(self, task: Task, receipt: ResultReceipt) -> None:
+    def _settle(self, task: Task, receipt: ResultReceipt) -> bool:
         final = receipt.next is NextStep.POLL and receipt.reason not in _MAY_COME_AGAIN
         self._journal.settle(task, receipt, final=final, now=self._now())
         if not receipt.accepted:
             _log.warning("task %s: refused: %s %s", task.task, receipt.reason, receipt.detail)
+        return final
 
     def _has_files(self, finished: Finished) -> bool:
         update = finished.result.update

@@ -79,6 +79,7 @@ class FakeCoordinator:
     requests: list[tuple[str, str]] = field(default_factory=list)
     nonces: set[str] = field(default_factory=set)
     old_answer: tuple[int, dict, bytes] | None = None
+    server: ThreadingHTTPServer | None = None
     changed: threading.Condition = field(default_factory=threading.Condition)
 
     @property
@@ -328,7 +329,7 @@ def coordinator():
     fake = FakeCoordinator()
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
-    server.fake = fake
+    server.fake, fake.server = fake, server
     fake.url = f"http://127.0.0.1:{server.server_address[1]}"
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
