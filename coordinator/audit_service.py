@@ -116,7 +116,10 @@ def verify(context: Context) -> views.AuditCheck:
 def _problem_of(event: EventRecord, *, expected_seq: int) -> str | None:
     if event.seq != expected_seq:
         return f"expected record {expected_seq}, got {event.seq}"
-    leaf = merkle.leaf_hash(event.record)
+    record: object = event.record  # SQLite keeps what it is given, whatever the column's type
+    if not isinstance(record, bytes):
+        return f"the record is {type(record).__name__}, not bytes"
+    leaf = merkle.leaf_hash(record)
     if leaf != event.leaf_hash:
         return "the bytes do not have the stored hash"
     try:

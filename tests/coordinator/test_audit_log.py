@@ -92,8 +92,10 @@ def test_an_untouched_log_verifies(filled: Federation) -> None:
 
 
 TAMPERING = {
+    "another type": ("UPDATE audit_events SET record = CAST(record AS TEXT) WHERE seq = 3", 3),
     "changed bytes": (
-        "UPDATE audit_events SET record = replace(record, 'success', 'failure') WHERE seq = 3",
+        "UPDATE audit_events SET record = CAST(replace(record, 'success', 'failure') AS BLOB) "
+        "WHERE seq = 3",
         3,
     ),
     "a changed column": ("UPDATE audit_events SET actor = 'user:mallory' WHERE seq = 4", 4),
