@@ -37,7 +37,7 @@ _KEEP_ALIVE_S = 75
 
 
 class CannotServe(CoordinatorError):
-    """The folder is in use, or the address cannot be had."""
+    """The folder is in use, the address cannot be had, or the scheduler failed."""
 
 
 def serve(settings: Settings) -> None:
@@ -45,19 +45,26 @@ def serve(settings: Settings) -> None:
 
     Raises:
         InvalidSettings: plain HTTP on an address that other machines can reach.
-        CannotServe: `data-in-use`, or `address-unavailable`.
+        CannotServe: `data-in-use`, `address-unavailable`, or later `scheduler-ended`.
         InvalidKey: the key file cannot be trusted.
     """
     require_safe_address(settings)
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     with locked_folder(settings), listening(settings) as listener:
         coordinator = open_coordinator(settings)
-        scheduler = Scheduler(coordinator)
-        app = create_app(coordinator, scheduler, settings, clock=system_clock)
-        _announce(coordinator, settings, listener)
+        app = create_app(
+            coordinator,
+            Scheduler(coordinator),
+            settings,
+            clock=system_clock,
+            on_fault=lambda: server.fail(),  # noqa: PLW0108  # it is made below
+        )
         server = _Server(_uvicorn_config(app, settings), on_stop=lambda: begin_stop(app))
-        with _signals_end_quietly():
+        with _signals_end(server):
+            _announce(coordinator, settings, listener)
             server.run(sockets=[listener])
+        if server.failed:
+            raise CannotServe("scheduler-ended", "the scheduler failed; the log above says why")
 
 
 def open_coordinator(settings: Settings) -> Coordinator:
@@ -126,6 +133,11 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, *, on_stop: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_stop = on_stop
+        self.failed = False
+
+    def fail(self) -> None:
+        """End because of a fault: timers no longer fire, so nothing may look alive."""
+        self.failed = self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Wake everyone who waits, then shut down."""
@@ -152,10 +164,16 @@ def _uvicorn_config(app: Any, settings: Settings) -> uvicorn.Config:
 
 
 @contextmanager
-def _signals_end_quietly() -> Iterator[None]:
-    """Take the signals that uvicorn raises again after its shutdown: the stop was orderly."""
-    wanted = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.signal(number, lambda *_: None) for number in wanted}
+def _signals_end(server: uvicorn.Server) -> Iterator[None]:
+    """Take SIGTERM and SIGINT while uvicorn does not: before it runs, and when it is done.
+
+    uvicorn raises a signal again after its shutdown, which would end the process as if killed.
+    """
+
+    def end(*_: object) -> None:
+        server.should_exit = True
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:

@@ -7,8 +7,10 @@ agent believes no answer that its pinned key did not sign. To be signed, a respo
 first; nothing here is larger than one chunk.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -28,7 +30,7 @@ from fedward.coordinator.api.problems import (
 from fedward.coordinator.api.state import ApiState
 from fedward.coordinator.errors import CoordinatorError, NotAuthenticated
 from fedward.protocol.documents import MAX_CHUNK_BYTES, PROTOCOL_VERSION
-from fedward.protocol.errors import InvalidSignature, ProtocolError
+from fedward.protocol.errors import DigestMismatch, InvalidSignature, ProtocolError
 from fedward.protocol.signatures import (
     VerifiedRequest,
     public_bytes,
@@ -43,6 +45,8 @@ MAX_BODY_BYTES = MAX_CHUNK_BYTES + 64 * 1024
 MAX_DOCUMENT_BYTES = 256 * 1024
 """Largest body of a request that is not an upload."""
 _BODY_TIMEOUT_S = 300.0
+_CHUNKS_IN_MEMORY = 32
+"""How many upload chunks are held at once; further ones wait in their sockets."""
 _VERSION_HEADER = "fedward-protocol"
 
 
@@ -81,12 +85,19 @@ class AgentGate:
     def __init__(self, app: ASGIApp, *, state: ApiState) -> None:
         self._app = app
         self._state = state
+        self._chunks = asyncio.Semaphore(_CHUNKS_IN_MEMORY)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Verify, pass on, sign."""
         if scope["type"] != "http" or not scope["path"].startswith(PREFIX + "/"):
             await self._app(scope, receive, send)
-            return
+        elif _is_upload(scope):
+            async with self._chunks:
+                await self._answer(scope, receive, send)
+        else:
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         gathered = _Gathered()
         try:
             refused = None
@@ -114,17 +125,29 @@ class AgentGate:
                 "protocol-unsupported", f"Fedward-Protocol: got {got}, expected {PROTOCOL_VERSION}",
                 got=got, expected=PROTOCOL_VERSION,
             )  # fmt: skip
-        upload = scope["method"] == "PUT" and scope["path"].startswith(UPLOADS)
-        limit = MAX_BODY_BYTES if upload else MAX_DOCUMENT_BYTES
+        if _is_upload(scope):
+            # Memory for a chunk only for who signed this request; its digest is checked later.
+            with suppress(DigestMismatch):
+                await run_in_threadpool(self._verify_known, scope, b"")
+        limit = MAX_BODY_BYTES if _is_upload(scope) else MAX_DOCUMENT_BYTES
         body = await read_limited(scope, receive, limit=limit, timeout_s=_BODY_TIMEOUT_S)
         state = scope.setdefault("state", {})
         if scope["path"] == ENROL:
             state["key_id"] = await run_in_threadpool(self._verify_enrolment, scope, body)
         else:
-            state["site"] = await run_in_threadpool(self._verify_known, scope, body)
+            state["site"] = await run_in_threadpool(self._admit_known, scope, body)
         return replay(body, receive)
 
-    def _verify_known(self, scope: Scope, body: bytes) -> str:
+    def _admit_known(self, scope: Scope, body: bytes) -> str:
+        service = self._state.coordinator
+        try:
+            verified = self._verify_known(scope, body)
+        except DigestMismatch as error:
+            service.record_denial(ANONYMOUS, "agent.request", reason=_name(error))
+            raise
+        return service.admit(verified.key_id, verified.nonce, created=verified.created)
+
+    def _verify_known(self, scope: Scope, body: bytes) -> VerifiedRequest:
         service = self._state.coordinator
         looked_up: list[bytes | None] = []
         failed: list[CoordinatorError] = []
@@ -138,7 +161,9 @@ class AgentGate:
             return looked_up[-1]
 
         try:
-            verified = self._verify(scope, body, find)
+            return self._verify(scope, body, find)
+        except DigestMismatch:
+            raise  # the signature itself holds: the caller knows why the body is not here
         except InvalidSignature as error:
             if failed:
                 raise failed[0] from error
@@ -147,7 +172,6 @@ class AgentGate:
             if name == "unknown-key":
                 raise NotAuthenticated(name, "no site is enrolled with this key") from error
             raise
-        return service.admit(verified.key_id, verified.nonce, created=verified.created)
 
     def _verify_enrolment(self, scope: Scope, body: bytes) -> str:
         try:
@@ -198,6 +222,11 @@ class AgentGate:
             request=(scope["method"], _url(scope), headers_of(scope)),
             now=self._state.clock(),
         )
+
+
+def _is_upload(scope: Scope) -> bool:
+    path: str = scope["path"]
+    return scope["method"] == "PUT" and path.startswith(UPLOADS)
 
 
 def _announced_key(body: bytes) -> Callable[[str], bytes | None]:

@@ -37,6 +37,14 @@ Agents use `/agent/v1`; their requests and our answers are signed (RFC 9421, Ed2
 Errors are problem documents (RFC 9457) with a stable `type`. Every POST takes an
 `Idempotency-Key`. Lists are paged: pass `next` as `after`.
 """
+ROUTERS = (
+    routes_health.router,
+    routes_studies.router,
+    routes_files.router,
+    routes_runs.router,
+    routes_audit.router,
+    routes_agents.router,
+)
 
 
 class _App(FastAPI):
@@ -56,8 +64,14 @@ def create_app(
     settings: Settings,
     *,
     clock: Callable[[], float],
+    on_fault: Callable[[], None] = lambda: None,
 ) -> FastAPI:
-    """Build the application; the scheduler (none in some tests) lives as long as it is served."""
+    """Build the application; the scheduler (none in some tests) lives as long as it is served.
+
+    Args:
+        on_fault: called when the scheduler has ended by itself: no timer fires any more, and
+            the process had better end, too.
+    """
     stopping = asyncio.Event()
     desk = PollDesk(coordinator.notifier, stopping=stopping, recheck_s=settings.poll_recheck_s)
 
@@ -67,9 +81,11 @@ def create_app(
             yield
             return
         running = asyncio.create_task(scheduler.run())
+        running.add_done_callback(lambda _: None if stopping.is_set() else on_fault())
         try:
             yield
         finally:
+            stopping.set()
             scheduler.stop()
             await running
 
@@ -84,10 +100,8 @@ def create_app(
     app.state.api = ApiState(coordinator, settings, desk, stopping, clock)
     problems.install(app)
     app.add_exception_handler(ClientDisconnect, _peer_left)
-    for module in (
-        routes_health, routes_studies, routes_files, routes_runs, routes_audit, routes_agents,
-    ):  # fmt: skip
-        app.include_router(module.router)
+    for router in ROUTERS:
+        app.include_router(router)
     return app
 
 

@@ -132,11 +132,11 @@ def problem_of(error: CoordinatorError | ProtocolError) -> Problem:
     """Translate an error of the domain."""
     status = _by_class(error, STATUS)
     if isinstance(error, ProtocolError):
-        got, expected = None, None
-        if isinstance(error, ClockSkew):
-            got, expected = round(error.skew_s), f"at most {error.limit_s:.0f} s"
         name = _by_class(error, _PROTOCOL_NAMES)
-        return problem(name, status, str(error), got=got, expected=expected)
+        if isinstance(error, ClockSkew):
+            got, limit = round(error.skew_s), f"at most {error.limit_s:.0f} s"
+            return problem(name, status, str(error), got=got, expected=limit)
+        return problem(name, status, str(error))
     reasons = error.reasons if isinstance(error, PlanRefused) else ()
     expected: object = getattr(error, "expected", None)
     if isinstance(error, OffsetMismatch):

@@ -39,6 +39,7 @@ class Server:
 
     def __init__(self, data):
         self.data = data
+        self.clients = []
         self.process = subprocess.Popen(
             [sys.executable, "-c", SERVE, str(data)], stdout=subprocess.PIPE, text=True
         )
@@ -50,9 +51,14 @@ class Server:
         self.url = re.search(r"listening on (\S+)", text)[1]
         token = re.search(r"(fw_\S+)", text)[1]
         self.headers = {"Authorization": f"Bearer {token}"}
-        self.http = httpx.AsyncClient(base_url=self.url, headers=self.headers, timeout=30)
+        self.http = self.client(headers=self.headers)
         seed = bytes.fromhex((data / "keys" / "coordinator.key").read_text())
         self.key = signatures.public_bytes(signatures.new_private_key(seed))
+
+    def client(self, **options):
+        """Return a client that is closed with the server."""
+        self.clients.append(httpx.AsyncClient(base_url=self.url, timeout=60, **options))
+        return self.clients[-1]
 
     async def post(self, path, **kwargs):
         answer = await self.http.post(f"/api/v1{path}", **kwargs)
@@ -75,16 +81,15 @@ async def served(folder):
     try:
         yield server
     finally:
-        await server.http.aclose()
+        for client in server.clients:
+            await client.aclose()
         server.process.kill()
         server.process.communicate()
 
 
 async def enrol(server, agent_class, site):
     invite = await server.post("/sites/invite", json={"site": site, "organisation": site})
-    agent = agent_class(
-        httpx.AsyncClient(base_url=server.url, timeout=60), server.key, system_clock
-    )
+    agent = agent_class(server.client(), server.key, system_clock)
     assert (await agent.enrol(invite["invite"])).status_code == 201
     return agent
 
