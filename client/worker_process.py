@@ -157,7 +157,8 @@ class WorkerProcess:
             raise WorkerDied(f"the worker {process.pid} ended: {error}") from error
         if answer.get("ok") is True:
             return answer
-        raise TaskFailed(_failure(answer.get("failure")), str(answer.get("message", ""))[:2000])
+        failure, told = _failure(answer.get("failure")), str(answer.get("message", ""))
+        raise TaskFailed(failure, told.removeprefix(f"{failure.value}: "))
 
 
 async def _receive(stream: asyncio.StreamReader) -> dict[str, Any]:
