@@ -12,6 +12,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PARTS: dict[str, str] = PROJECT["tool"]["setuptools"]["package-dir"]
+RUN_BY_OTHERS = ("/__main__.py", "/env.py")
+"""Scripts rather than modules: Python and alembic run them."""
 CACHES = shutil.ignore_patterns("__pycache__", "*.pyc")
 
 
@@ -53,7 +55,7 @@ def test_every_module_of_the_wheel_imports_from_a_fresh_location(
     modules = sorted(
         name.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         for name in files_of_the_tree()
-        if name.endswith(".py") and not name.endswith("/__main__.py")
+        if name.endswith(".py") and not name.endswith(RUN_BY_OTHERS)
     )
     program = (
         "import importlib, sys\n"
