@@ -256,3 +256,17 @@ def test_edge_cases_of_consistency_are_checked_too() -> None:
     assert refused(lambda: verify_consistency(8, 8, [], top, EMPTY_ROOT))
     assert refused(lambda: verify_consistency(3, 8, [], top, top))
     assert refused(lambda: verify_consistency(3, 8, [b"short"], top, top))
+
+
+def test_a_smaller_tree_cannot_be_passed_off_as_a_larger_one() -> None:
+    leaf = leaf_hash(b"a")  # it is the root of the tree of one leaf
+    with pytest.raises(InvalidProof, match="too short"):
+        verify_inclusion(leaf, 0, 2, [], leaf)
+    with pytest.raises(InvalidProof, match="too short"):
+        verify_consistency(1, 2, [], leaf, leaf)
+
+
+def test_hashes_of_another_length_are_refused_though_they_would_fit_together() -> None:
+    left, right = leaf_hash(b"a"), leaf_hash(b"b")
+    with pytest.raises(InvalidProof, match="got 33 bytes, expected 32"):
+        verify_inclusion(left + right[:1], 0, 2, [right[1:]], node_hash(left, right))

@@ -211,33 +211,59 @@ def test_a_url_that_is_no_encoded_path_cannot_be_signed(url: str) -> None:
         signed(url=url)
 
 
-def test_a_signature_that_leaves_the_body_out_is_refused() -> None:
-    request = signed(headers={})
-    params = '("@method" "@path" "@query");created=1790000000;keyid="agent-key";tag="fedward-agent"'
-    base = f'"@method": PUT\n"@path": /x\n"@query": ?\n"@signature-params": {params}'
+def rightly_signed(covered: str, params: str) -> dict[str, Any]:
+    """A request without a body whose signature is right, whatever it covers."""
+    digest = base64.b64encode(hashlib.sha256(b"").digest()).decode()
+    values = {
+        "@method": "GET",
+        "@path": "/x",
+        "@query": "?",
+        "content-digest": f"sha-256=:{digest}:",
+    }
+    lines = [f'"{name}": {values[name]}' for name in covered.split()]
+    listed = " ".join(f'"{name}"' for name in covered.split())
+    signature_input = f'({listed});{params};tag="fedward-agent"'
+    base = "\n".join([*lines, f'"@signature-params": {signature_input}'])
     raw = base64.b64encode(sign(AGENT, base.encode())).decode()
-    weak = {"Signature-Input": f"fedward={params}", "Signature": f"fedward=:{raw}:"}
-    with pytest.raises(InvalidSignature, match="content-digest"):
-        checked(request | {"url": "/x", "headers": request["headers"] | weak})
+    headers = {
+        "Content-Digest": values["content-digest"],
+        "Signature-Input": f"fedward={signature_input}",
+        "Signature": f"fedward=:{raw}:",
+    }
+    return {"method": "GET", "url": "/x", "headers": headers, "body": b""}
+
+
+ALL = "@method @path @query content-digest"
+PARAMS = 'created=1790000000;keyid="agent-key";nonce="nnnnnnnnnnnnnnnn"'
+
+
+def test_a_signature_made_by_hand_after_rfc_9421_verifies() -> None:
+    assert checked(rightly_signed(ALL, PARAMS)).key_id == "agent-key"
+    assert checked(rightly_signed(ALL, PARAMS + ';alg="ed25519"')).key_id == "agent-key"
+
+
+@pytest.mark.parametrize("left_out", ["@method", "@path", "@query", "content-digest"])
+def test_a_signature_that_leaves_something_out_is_refused(left_out: str) -> None:
+    covered = " ".join(name for name in ALL.split() if name != left_out)
+    with pytest.raises(InvalidSignature, match=f'"{left_out}" was not covered'):
+        checked(rightly_signed(covered, PARAMS))
 
 
 @pytest.mark.parametrize(
     "params",
     [
-        'keyid="agent-key"',
-        'created=1.5;keyid="agent-key"',
-        'created=1790000000;expires=1790000001;keyid="agent-key"',
-        "created=1790000000",
-        'created=1790000000;keyid="x";alg="rsa"',
+        'keyid="agent-key";nonce="nnnnnnnnnnnnnnnn"',
+        'created=1790000000.5;keyid="agent-key";nonce="nnnnnnnnnnnnnnnn"',
+        'created=1790000000;nonce="nnnnnnnnnnnnnnnn"',
+        'created=1790000000;keyid="agent-key"',
+        PARAMS + ";expires=1790000060",
+        PARAMS + ';alg="rsa-pss-sha512"',
+        PARAMS + ";other=1",
     ],
 )
 def test_signature_parameters_other_than_ours_are_refused(params: str) -> None:
-    covered = '("@method" "@path" "@query" "content-digest")'
-    request = with_header(
-        signed(), "Signature-Input", f'fedward={covered};{params};tag="fedward-agent"'
-    )
     with pytest.raises(InvalidSignature):
-        checked(request)
+        checked(rightly_signed(ALL, params))
 
 
 def test_another_tag_or_label_is_refused() -> None:

@@ -50,6 +50,12 @@ def test_the_mean_is_weighted_by_hand() -> None:
     assert (got.weight, got.updates) == (400.0, 2)
 
 
+def test_weights_that_float32_cannot_hold_count_exactly() -> None:
+    heavy = 2.0**24 + 1
+    updates = [({"w": np.ones(1, np.float32)}, heavy), ({"w": np.zeros(1, np.float32)}, 1.0)]
+    assert combined(updates).mean["w"].tolist() == [heavy / (heavy + 1)]
+
+
 def test_an_absent_site_is_not_divided_by() -> None:
     # sizes 100, 200, 700, the last absent: (100 * 3 + 200 * 6) / 300 = 5
     updates = [({"w": np.array([3.0])}, 100.0), ({"w": np.array([6.0])}, 200.0)]
