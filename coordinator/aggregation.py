@@ -120,12 +120,16 @@ def aggregate(context: Context, run: str) -> None:
         with context.store.transaction() as work:
             run_queries.finish_job(work.connection, run, run_steps.AGGREGATE)
         return
-    outcome = _compute(context, job)
+    _end(context, job, _compute(context, job))
+
+
+def _end(context: Context, job: _Job, outcome: _Outcome) -> None:
+    """Store an outcome, unless the run no longer waits for it, and take the job away."""
     with context.store.transaction() as work:
-        run_queries.finish_job(work.connection, run, run_steps.AGGREGATE)
-        record = run_steps.get(work.connection, run)
+        run_queries.finish_job(work.connection, job.state.run, run_steps.AGGREGATE)
+        record = run_steps.get(work.connection, job.state.run)
         current = run_steps.load_state(work.connection, record)
-        if current.attempt == job.attempt:
+        if _is_waiting(current.attempt, job.attempt):
             _store(context, work, job, outcome)
 
 
@@ -145,6 +149,16 @@ def _load(context: Context, run: str) -> _Job | None:
         )
     answers = tuple(task for task in found if task.status == TaskStatus.ACCEPTED)
     return _Job(record, state, attempt, answers)
+
+
+def _is_waiting(current: Attempt | None, combined: Attempt) -> bool:
+    """Return whether the run still waits for this outcome; its timers may have moved."""
+    return current is not None and (
+        current.kind,
+        current.round,
+        current.number,
+        current.status,
+    ) == (combined.kind, combined.round, combined.number, AttemptStatus.AGGREGATING)
 
 
 def _compute(context: Context, job: _Job) -> _Outcome:
@@ -250,6 +264,3 @@ def _store(context: Context, work: UnitOfWork, job: _Job, outcome: _Outcome) -> 
             }
         },
     )
-    old = job.record.slots
-    if model is not None and old is not None and old != outcome.slots:
-        work.after_commit(lambda: context.blobs.delete(old))

@@ -9,6 +9,7 @@ under its new fence with what had arrived: the digest decides whether that was r
 """
 
 import hashlib
+import itertools
 import mmap
 import os
 import re
@@ -33,12 +34,13 @@ class Blobs:
         self._temporary = root / "tmp"
         for folder in (self._root, self._temporary):
             folder.mkdir(parents=True, exist_ok=True)
-        self._names = iter(range(2**63))
+        self._mine = os.urandom(8).hex()  # tells our temporary files from a killed process's
+        self._numbers = itertools.count()
         self.uploads = Uploads(root)
 
     def put(self, chunks: Iterable[bytes | memoryview]) -> str:
         """Write the concatenated chunks and return their digest; durable on return."""
-        temporary = self._temporary / f"{os.getpid()}-{next(self._names)}"
+        temporary = self._temporary / f"{self._mine}-{next(self._numbers)}"
         hasher = hashlib.sha256()
         try:
             with temporary.open("xb") as file:
@@ -91,9 +93,10 @@ class Blobs:
         self._path(digest).unlink(missing_ok=True)
 
     def clean(self) -> None:
-        """Remove what an earlier process left half written; call it before any writing."""
+        """Remove what an earlier process left half written."""
         for path in self._temporary.iterdir():
-            path.unlink(missing_ok=True)
+            if not path.name.startswith(self._mine):
+                path.unlink(missing_ok=True)
 
     def _path(self, digest: str) -> Path:
         name = digest_hex(digest)
@@ -173,13 +176,21 @@ class Uploads:
                 for path in folder.glob(f"{task}-*"):
                     path.unlink(missing_ok=True)
 
-    def keep_only(self, tasks: set[str]) -> None:
-        """Remove the files of all other tasks; for the start of the process."""
-        for folder in (self._arriving, self._complete):
-            for path in folder.iterdir():
-                named = _UPLOAD_NAME.fullmatch(path.name)
-                if named is None or named[1] not in tasks:
-                    path.unlink(missing_ok=True)
+    def present(self) -> list[Path]:
+        """Return the files that are there now."""
+        return [path for folder in (self._arriving, self._complete) for path in folder.iterdir()]
+
+    @staticmethod
+    def remove_others(present: list[Path], *, wanted: set[str]) -> None:
+        """Remove those of the files that belong to none of the wanted tasks.
+
+        List the files before you find out what is wanted: an upload that begins in between is
+        not among them.
+        """
+        for path in present:
+            named = _UPLOAD_NAME.fullmatch(path.name)
+            if named is None or named[1] not in wanted:
+                path.unlink(missing_ok=True)
 
     def _size(self, task: str, fence: int) -> int:
         for path in (self._open_name(task, fence), self._complete / f"{task}-{fence}"):

@@ -15,6 +15,7 @@ ANSWER_KEPT_S = 7 * 86_400.0
 
 def start(context: Context) -> None:
     """Recover: give leases back, remove files nobody needs, and record the start."""
+    present = context.blobs.uploads.present()
     with context.store.transaction() as work:
         run_queries.release_jobs(work.connection)
         before = log_queries.newest(work.connection)
@@ -36,7 +37,7 @@ def start(context: Context) -> None:
         )
         wanted = run_queries.tasks_with_files(work.connection)
     context.blobs.clean()
-    context.blobs.uploads.keep_only(wanted)
+    context.blobs.uploads.remove_others(present, wanted=wanted)
 
 
 def stop(context: Context) -> None:

@@ -35,14 +35,14 @@ def submit(context: Context, actor: Actor, *, plan: Plan) -> views.PlanView:
     """Keep a plan under its digest; the same plan again is answered alike."""
     data = canonical_bytes(plan)
     digest = sha256_digest(data)
+    if not context.blobs.exists(digest):
+        _require_accepted(context, plan)
+        context.blobs.put([data])
     with context.store.transaction() as work:
         known = rows.get(work.connection, PlanRecord, digest)
         if known is not None:
             return _view(known)
-        check = validate(context, plan)
-        if check.reasons:
-            raise PlanRefused(check.reasons)
-        context.blobs.put([data])
+        _require_accepted(context, plan)
         record = PlanRecord(
             digest, plan.study, plan.model_dump(mode="json"), context.clock(), actor.id
         )
@@ -60,6 +60,12 @@ def submit(context: Context, actor: Actor, *, plan: Plan) -> views.PlanView:
             },
         )
     return _view(record)
+
+
+def _require_accepted(context: Context, plan: Plan) -> None:
+    check = validate(context, plan)
+    if check.reasons:
+        raise PlanRefused(check.reasons)
 
 
 def page(context: Context, *, after: str | None, limit: int) -> views.Page[views.PlanView]:

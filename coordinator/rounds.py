@@ -210,7 +210,9 @@ def _tick(state: RunState, _: Tick, now: float) -> Stepped:
     if state.status is not RunStatus.RUNNING or attempt is None:
         return state, ()
     deadline_s = state.plan.rounds.deadline_s
-    if attempt.status is AttemptStatus.SELECTING and now >= attempt.opened_at + deadline_s:
+    if attempt.status is AttemptStatus.SELECTING and now < attempt.opened_at + deadline_s:
+        return state, (TickAt(attempt.opened_at + deadline_s),)
+    if attempt.status is AttemptStatus.SELECTING:
         got, quorum = len(candidates_for(state, attempt.kind)), quorum_of(state, attempt)
         return abort(state, f"too-few-sites: {got} of the {quorum} needed are enrolled", now)
     if attempt.grace_until is not None and now >= attempt.grace_until:

@@ -35,7 +35,7 @@ from fedward.coordinator.run_state import (
 from fedward.coordinator.store import rows, run_queries
 from fedward.coordinator.store.records import AttemptRecord, PlanRecord, RunRecord, TaskRecord
 from fedward.coordinator.store.unit_of_work import Snapshot, UnitOfWork
-from fedward.protocol.documents import Plan
+from fedward.protocol.documents import Plan, TaskKind
 
 TICK, AGGREGATE = "tick", "aggregate"
 _STATE = TypeAdapter(RunState)
@@ -219,19 +219,14 @@ def _ended_attempt(before: RunState, note: Note, *, status: AttemptStatus, now: 
     opened_at = now
     if known is not None and _key(known) == (details["kind"], details["round"], details["attempt"]):
         opened_at = known.opened_at
-    return _ATTEMPT.validate_python(
-        {
-            "kind": details["kind"],
-            "round": details["round"],
-            "number": details["attempt"],
-            "status": status,
-            "opened_at": opened_at,
-            "reason": details.get("note") or details.get("reason"),
-        }
+    return Attempt(
+        kind=TaskKind(details["kind"]),
+        round=details["round"],
+        number=details["attempt"],
+        status=status,
+        opened_at=opened_at,
+        reason=details.get("note") or details.get("reason"),
     )
-
-
-_ATTEMPT = TypeAdapter(Attempt)
 
 
 def _task_record(run: str, attempt: Attempt, task: SiteTask, *, now: float) -> TaskRecord:

@@ -75,6 +75,7 @@ class Federation:
     folder: Path
     clock: Clock = field(default_factory=Clock)
     starts: int = 0
+    salt: str = ""
 
     def __post_init__(self) -> None:
         self.open()
@@ -89,7 +90,7 @@ class Federation:
             Notifier(),
             new_private_key(b"k" * 32),
             self.clock,
-            Entropy(str(self.starts)),
+            Entropy(f"{self.salt}/{self.starts}"),
         )
         self.coordinator.start()
 

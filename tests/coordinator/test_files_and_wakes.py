@@ -67,7 +67,7 @@ def test_a_model_that_is_none_is_refused(
 
 
 def test_a_site_reads_only_files_of_its_own_runs(federation: Federation) -> None:
-    run = federation.prepare(sites=["hospital-a", "hospital-b"])
+    run = federation.prepare(sites=("hospital-a", "hospital-b"))
     federation.coordinator.start_run(ADMIN, run)
     shown = federation.coordinator.show_run(run)
     for digest in (shown.plan, shown.model):

@@ -32,9 +32,14 @@ STUDY = Study(
 
 
 def check(facts: dict[str, Any] | None = None, **plan: Any) -> list[str]:
-    fields = {"study": "sepsis", "app": AppRef(recipe="tabular"), "model": MODEL, "name": "n"}
+    fields: dict[str, Any] = {
+        "study": "sepsis",
+        "app": AppRef(recipe="tabular"),
+        "model": MODEL,
+        "name": "n",
+    }
     fields["rounds"] = RoundRules(count=1)
-    known = {
+    known: dict[str, Any] = {
         "study": STUDY,
         "study_status": "open",
         "app_config": None,

@@ -1,5 +1,7 @@
 """Answers that are refused by name and never change the model."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -18,7 +20,7 @@ from fedward.protocol.documents import (
 from .federation import ADMIN, Federation, SimulatedSite, simulated
 
 
-def begin(federation: Federation, **plan: object) -> tuple[str, dict[str, SimulatedSite]]:
+def begin(federation: Federation, **plan: Any) -> tuple[str, dict[str, SimulatedSite]]:
     plan.setdefault("rounds", RoundRules(count=1, quorum=2, attempts=1))
     run = federation.prepare(**plan)
     federation.coordinator.start_run(ADMIN, run)

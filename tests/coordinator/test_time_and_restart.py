@@ -204,7 +204,7 @@ def test_leftovers_are_removed_at_start(federation: Federation) -> None:
     for name in (
         "uploads/task-0123456789-1",
         "updates/task-0123456789-1",
-        "tmp/123-0",
+        "tmp/0123456789abcdef-0",
         "uploads/x",
     ):
         (federation.folder / name).write_bytes(b"left")
@@ -228,3 +228,32 @@ def test_a_lost_update_is_trained_again_not_ignored(federation: Federation) -> N
     attempts = federation.coordinator.show_round(run, 1).attempts
     assert attempts[0].reason is not None
     assert attempts[0].reason.startswith("update-lost")
+
+
+def test_pausing_while_models_are_combined_loses_no_round(federation: Federation) -> None:
+    run, sites = begin(federation)
+    for site in sites.values():
+        site.work()
+    context = federation.coordinator.context
+    job = aggregation._load(context, run)
+    assert job is not None
+    outcome = aggregation._compute(context, job)
+    federation.coordinator.pause_run(ADMIN, run)
+    federation.clock.now += 1
+    federation.coordinator.resume_run(ADMIN, run)
+    aggregation._end(context, job, outcome)
+    assert federation.coordinator.show_run(run).phase == "evaluate open"
+
+
+def test_selecting_ends_at_its_deadline_however_early_a_timer_fires(federation: Federation) -> None:
+    run, _ = begin(federation, deadline_s=100, attempts=2)
+    federation.clock.now += 50
+    for site in ("hospital-b", "hospital-c"):
+        federation.coordinator.revoke_site(ADMIN, site)
+    assert federation.coordinator.show_run(run).phase == "train selecting"
+    federation.clock.now += 51  # the first attempt's timer
+    federation.run_due()
+    assert federation.coordinator.show_run(run).phase == "train selecting"
+    federation.clock.now += 50
+    federation.run_due()
+    assert federation.coordinator.show_run(run).status == "failed"
