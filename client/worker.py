@@ -11,7 +11,8 @@ The agent starts it with pipes on stdin and stdout and speaks frames (`frames.py
         -> {"ok": true, "metrics": {}, "num_examples": 5, "arrays": true}
     either -> {"ok": false, "failure": a TaskFailure, "message": for the site's own log}
 
-`run_config` holds the plan's overrides only. A `train` reply's arrays are written to
+`run_config` holds the plan's overrides only; `device` is put into `node_config` unless the site
+has such a setting. A `train` reply's arrays are written to
 `reply_path`, the app's state to `state_path_out` when the answer is ok.
 
 Decides: that the app's prints go to stderr and never into a frame; that the same seed, state and

@@ -179,3 +179,22 @@ def test_pandas_3_nullable_and_decimal_columns_are_numbers(tmp_path):
     features = load(path).training.features
     assert np.isnan(features[1, 0])
     assert features[:, 1].tolist() == [1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", ["datetime64[ns]", "timedelta64[ns]"])
+def test_dates_are_not_taken_for_numbers(tmp_path, kind):
+    path = tmp_path / "site.parquet"
+    data = frame()
+    data["age"] = data["age"].astype(kind)
+    data.to_parquet(path)
+    with pytest.raises(InvalidTable, match=r"column 'age': got .*, expected numbers"):
+        load(path)
+
+
+def test_numbers_kept_as_text_or_categories_are_numbers(tmp_path):
+    path = tmp_path / "site.parquet"
+    data = frame()
+    data["age"] = data["age"].astype(str).astype("category")
+    data["bmi"] = data["bmi"].astype(str)
+    data.to_parquet(path)
+    assert load(path).training.features[3].tolist() == [3.0, 1.5]

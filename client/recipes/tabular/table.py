@@ -134,8 +134,9 @@ def _labels(path: Path, column: pd.Series[Any], *, positive: str) -> NDArray[np.
     missing = column.isna().to_numpy()
     if missing.any():
         raise InvalidTable(path, f"{name}: {_where(missing)} missing")
-    values = [_text(value) for value in column]
-    kinds = sorted(set(values))
+    codes, distinct = pd.factorize(column)
+    texts = [_text(value) for value in distinct]
+    kinds = sorted(set(texts))
     if not positive:
         if not set(kinds) <= {"0", "1"}:
             raise InvalidTable(
@@ -150,7 +151,7 @@ def _labels(path: Path, column: pd.Series[Any], *, positive: str) -> NDArray[np.
             f"{name}: got values {_some(kinds)}, expected {positive!r} and one other "
             "(the target is binary)",
         )
-    return np.array([value == _text(positive) for value in values], dtype=np.float32)
+    return np.array([text == _text(positive) for text in texts], dtype=np.float32)[codes]
 
 
 def _text(value: object) -> str:
