@@ -10,6 +10,7 @@ PARTS = ("protocol", "strategies", "privacy", "coordinator", "client", "simulati
 
 
 def main() -> None:
+    """Make the links that are missing."""
     root = Path(__file__).resolve().parent.parent
     links = root / ".links" / "fedward"
     links.mkdir(parents=True, exist_ok=True)
