@@ -15,7 +15,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from fedward.protocol.canonical import digest_hex
-from fedward.protocol.documents import Document, ResultReceipt, Task, TaskResult, UploadState
+from fedward.protocol.documents import Document, ResultReceipt, Task, UploadState
 
 from .backoff import Backoff
 from .cache import BLOCK_BYTES, BlobFolder
@@ -96,7 +96,7 @@ class Exchange:
             while hasher.hexdigest() != digest_hex(digest):
                 offset = file.tell()
                 chunk, total = await self._fetch_chunk(digest, offset)
-                if not chunk or total > limit_bytes:
+                if not chunk or max(total, offset + len(chunk)) > limit_bytes:
                     break
                 file.write(chunk)
                 hasher.update(chunk)
@@ -118,13 +118,12 @@ class Exchange:
                 source.seek(offset)
                 offset = await self._send_chunk(task, offset, source.read(CHUNK_BYTES))
 
-    async def submit(self, task: Task, result: TaskResult) -> ResultReceipt:
-        """Send the result until it is answered; a repeat is answered as the first was.
+    async def submit(self, task: Task, body: bytes) -> ResultReceipt:
+        """Send a TaskResult until it is answered; a repeat is answered as the first was.
 
         Raises:
             CallRefused: the coordinator does not take an answer to this task at all.
         """
-        body = result.model_dump_json().encode()
 
         async def send() -> ResultReceipt:
             answer = await self._transport.call(
@@ -198,7 +197,7 @@ class Exchange:
             expected = await self._upload_offset(task) if refused.problem.status == 409 else None
             return None if expected == offset else expected
         self.traffic.up += len(chunk)
-        return received
+        return received if received > offset else None
 
     async def _until_answered(self, call: Callable[[], Awaitable[_T]]) -> _T:
         failures = 0

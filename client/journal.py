@@ -23,7 +23,6 @@ from . import audit
 from .audit import AuditLog, Event
 from .audit_events import (
     AgentEnrolled,
-    EgressIntended,
     EgressSettled,
     EventDetails,
     TaskFailedHere,
@@ -168,10 +167,6 @@ class Journal:
             )
             self.audit.append(_ending(task, result), now=now)
 
-    def begin_egress(self, task: Task, details: EgressIntended, *, now: float) -> None:
-        """Record what is about to be sent, before the first byte."""
-        self.record(about(task, details), now=now)
-
     def settle(self, task: Task, receipt: ResultReceipt, *, final: bool, now: float) -> None:
         """Store the coordinator's answer; `final` unless the same task may be leased again."""
         with self._transaction():
@@ -185,15 +180,6 @@ class Journal:
             outcome = "success" if receipt.accepted else "denied"
             event = about(task, details, outcome=outcome, reason=receipt.reason)
             self.audit.append(event, now=now)
-
-    def forget(self, task: Task) -> None:
-        """Drop a finished answer whose files are gone; the task counts as received again."""
-        with self._transaction():
-            self._connection.execute(
-                "UPDATE tasks SET status = 'received', result = NULL, update_digest = NULL"
-                " WHERE task = ?",
-                (task.task,),
-            )
 
     def run_files(self, run: str) -> RunFiles:
         """Return the run's kept files; none before its first finished task."""
@@ -216,13 +202,6 @@ class Journal:
             "SELECT count(*) FROM tasks WHERE status = 'received'"
         ).fetchone()
         return int(row[0])
-
-    def status_of(self, task: str) -> str | None:
-        """Return `received`, `finished` or `settled`, or None for an unknown task."""
-        row = self._connection.execute(
-            "SELECT status FROM tasks WHERE task = ?", (task,)
-        ).fetchone()
-        return None if row is None else str(row[0])
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:

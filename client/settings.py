@@ -26,13 +26,14 @@ class Network(_Section):
     """How the coordinator is reached.
 
     `proxy` is an HTTP proxy's URL (else HTTPS_PROXY counts); `ca_file` holds certificates that
-    are trusted beside the system's. `poll_s` is how long one request for work may wait.
+    are trusted beside the system's. `poll_s` is how long one request for work may wait,
+    `timeout_s` how long the network may be silent otherwise.
     """
 
     proxy: str | None = None
     ca_file: Path | None = None
     poll_s: Annotated[float, Field(ge=0, le=50)] = 25.0
-    timeout_s: Annotated[float, Field(gt=0, le=600)] = 60.0
+    timeout_s: Annotated[float, Field(gt=0, le=600)] = 30.0
     insecure_plain_http: bool = False
     """Allow http:// to another machine: signed, but readable by everyone on the way."""
 

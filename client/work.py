@@ -130,22 +130,23 @@ class Agent:
     async def _deliver(self, task: Task, finished: Finished) -> bool:
         result = finished.result.model_copy(update={"fence": task.fence})
         body = result.model_dump_json().encode()
-        sent = EgressIntended(kind="result", digest=sha256_digest(body), size_bytes=len(body))
-        self._journal.begin_egress(task, sent, now=self._now())
         receipt = None
         for _ in range(_UPLOADS_AT_MOST):
             if result.update is not None:
                 update = result.update
-                sent = EgressIntended(
-                    kind="update", digest=update.digest, size_bytes=update.size_bytes
-                )
-                self._journal.begin_egress(task, sent, now=self._now())
+                self._intend(task, "update", update.digest, size_bytes=update.size_bytes)
                 file = self._workshop.kept.path(update.digest)
                 await self._exchange.upload(task, file, size_bytes=update.size_bytes)
-            receipt = await self._exchange.submit(task, result)
+            self._intend(task, "result", sha256_digest(body), size_bytes=len(body))
+            receipt = await self._exchange.submit(task, body)
             if receipt.next is NextStep.POLL:
                 break
         return receipt is not None and self._settle(task, receipt)
+
+    def _intend(self, task: Task, kind: str, digest: str, *, size_bytes: int) -> None:
+        """Record what is about to leave the site; where that fails nothing leaves."""
+        details = EgressIntended(kind=kind, digest=digest, size_bytes=size_bytes)
+        self._journal.record(about(task, details), now=self._now())
 
     def _settle(self, task: Task, receipt: ResultReceipt) -> bool:
         final = receipt.next is NextStep.POLL and receipt.reason not in _MAY_COME_AGAIN

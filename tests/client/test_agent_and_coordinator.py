@@ -1,5 +1,6 @@
 """Real agents and the real coordinator, each a process of its own, over sockets on loopback."""
 
+import os
 import re
 import signal
 import subprocess
@@ -27,6 +28,18 @@ RUN = (
     "from fedward.client.settings import load_settings; run(load_settings(Path(sys.argv[1])))"
 )
 SITES = ("north", "south")
+WATCH = """
+import sys
+def note(event, arguments):
+    if event in {{"socket.connect", "socket.sendto", "socket.getaddrinfo"}}:
+        tell(arguments[:2] if event == "socket.getaddrinfo" else arguments[1])
+def tell(address):
+    with open({log!r}, "a") as file:
+        print(sys.orig_argv[-1], address, file=file, sep="|")
+tell("started")
+sys.addaudithook(note)
+"""
+"""Runs in the agent and in its worker, before anything else."""
 
 
 class Federation:
@@ -77,7 +90,8 @@ class Federation:
     def start_agent(self, name: str, *, real_worker: bool = False) -> subprocess.Popen:
         settings = str(self.folder / name / "agent.toml")
         if real_worker:
-            return self.start("-c", RUN, settings)
+            path = os.pathsep.join([str(self.watch), *os.environ.get("PYTHONPATH", "").split(":")])
+            return self.start("-c", RUN, settings, env=os.environ | {"PYTHONPATH": path})
         return self.start(str(HERE / "agent_process.py"), settings, "0")
 
     def post(self, path: str, document: dict) -> dict:
@@ -107,7 +121,7 @@ class Federation:
 
     def wait_for(self, run: str, condition) -> dict:
         """Ask until the run fits; asking is the only way to know, so this one waits."""
-        for _ in range(400):
+        for _ in range(1200):
             shown = self.get(f"/runs/{run}")
             if condition(shown):
                 return shown
@@ -123,6 +137,15 @@ class Federation:
         )
         assert answer.is_success, answer.text
         return decode(answer.content)
+
+    @property
+    def watch(self) -> Path:
+        """Make the folder of the sitecustomize.py that notes every connection."""
+        place = self.folder / "watch"
+        place.mkdir(exist_ok=True)
+        log = str(self.folder / "connections")
+        (place / "sitecustomize.py").write_text(WATCH.format(log=log))
+        return place
 
     def end(self) -> None:
         self.http.close()
@@ -161,7 +184,7 @@ def test_two_agents_finish_a_run_although_everyone_is_killed_in_between(federati
     assert len([t for t in trainings(federation, "south") if "train" in t]) == 6, "none repeated"
 
 
-def test_the_tabular_recipe_runs_in_the_real_worker(federation):
+def test_the_recipe_runs_in_the_real_worker_and_connects_nowhere_else(federation):
     config = {"target": "y", "features": "a,b", "epochs": 5, "batch-size": 10}
     arrays = recipe("tabular").initial_arrays(config, 0)
     run = federation.start_run(arrays, count=1, config=config, prepare="statistics")
@@ -173,3 +196,10 @@ def test_the_tabular_recipe_runs_in_the_real_worker(federation):
     for process in agents:
         process.terminate()
         assert process.wait(30) == 0
+    seen = set((federation.folder / "connections").read_text().splitlines())
+    assert "fedward.client.worker|started" in seen, "the worker is watched, too"
+    allowed = {"started", f"('127.0.0.1', {federation.port})", f"(b'127.0.0.1', {federation.port})"}
+    assert {line.partition("|")[2] for line in seen} <= allowed
+    assert {line for line in seen if line.startswith("fedward.client.worker|")} == {
+        "fedward.client.worker|started"
+    }

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -93,6 +95,21 @@ def test_a_second_agent_on_the_same_folder_is_refused(coordinator, site):
         agent.run(site.settings)
     process.terminate()
     process.wait(30)
+
+
+def test_what_cannot_be_recorded_is_not_sent(coordinator, site):
+    task = offer(coordinator)
+    with closing(sqlite3.connect(site.folder / "state" / "agent.db")) as other:
+        # the disk is full as soon as the finished training shall be recorded
+        other.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON audit_events WHEN NEW.action = 'egress.begin'"
+            " BEGIN SELECT RAISE(ABORT, 'disk full'); END"
+        )
+    with pytest.raises(sqlite3.IntegrityError, match="disk full"):
+        site.work_until(lambda: False)
+    sent = {path.split("/")[3] for method, path in coordinator.requests if method != "GET"}
+    assert sent <= {"enrol", "tasks"}, "heartbeats only"
+    assert task not in coordinator.results
 
 
 def test_an_agent_that_is_not_enrolled_says_so(tmp_path, site):

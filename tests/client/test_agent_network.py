@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from fedward.client import clock
 from fedward.client.errors import AgentOutdated, NotAdmitted
 
 BIG = np.arange(2_400_000, dtype=np.float32)
@@ -123,3 +124,12 @@ def test_only_the_coordinator_can_send_an_agent_away(coordinator, site):
     task = offer(coordinator)
     fault(coordinator, "impostor", "GET", "next", status=401, name="site-revoked")
     check_done_once(coordinator, site, task)
+
+
+def test_a_task_that_is_refused_again_and_again_is_not_asked_for_in_a_rush(coordinator, site):
+    task = offer(coordinator, BIG[:3])
+    coordinator.refuse_results = ["stale-fence"] * 3
+    started = clock.monotonic()
+    site.work_until(lambda: coordinator.settled(task))
+    assert clock.monotonic() - started > 0.5 + 0.25, "second and third setback: 0.5/2 and 1/2 s"
+    assert len(site.trainings) == 1
