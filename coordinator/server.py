@@ -7,6 +7,7 @@ polls, end the event streams, let running requests end (`stop_timeout_s`) and re
 """
 
 import fcntl
+import logging
 import os
 import secrets
 import shutil
@@ -31,6 +32,7 @@ from fedward.coordinator.settings import Settings, require_safe_address
 from fedward.coordinator.store.unit_of_work import Store
 from fedward.protocol.signatures import new_private_key
 
+_LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _BACKLOG = 2048
 _KEEP_ALIVE_S = 75
 """Longer than a long poll's pause between two requests, so that agents keep their connection."""
@@ -49,6 +51,7 @@ def serve(settings: Settings) -> None:
         InvalidKey: the key file cannot be trusted.
     """
     require_safe_address(settings)
+    logging.basicConfig(level=logging.WARNING, format=_LOG_FORMAT)
     settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     with locked_folder(settings), listening(settings) as listener:
         coordinator = open_coordinator(settings)
@@ -159,6 +162,7 @@ def _uvicorn_config(app: Any, settings: Settings) -> uvicorn.Config:
         server_header=False,
         ws="none",
         lifespan="on",
+        log_config=None,  # ours, to standard error
         log_level="warning",
     )
 

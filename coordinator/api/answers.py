@@ -52,7 +52,8 @@ class OnceCall:
             given = self._service.call_once(
                 self._actor, self._key, request_digest=self._request_digest, call=answer
             )
-        return Response(given.body, status_code=given.status, media_type="application/json")
+        headers = {"Cache-Control": "no-store"} if shown_once else None
+        return Response(given.body, given.status, headers=headers, media_type="application/json")
 
 
 async def _once(

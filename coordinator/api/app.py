@@ -25,7 +25,7 @@ from fedward.coordinator.api import (
 from fedward.coordinator.api.agent_gate import AgentGate
 from fedward.coordinator.api.https_gate import HttpsGate
 from fedward.coordinator.api.operator_gate import OperatorGate
-from fedward.coordinator.api.polls import PollDesk
+from fedward.coordinator.api.polls import Changes, PollDesk
 from fedward.coordinator.api.state import ApiState
 from fedward.coordinator.scheduler import Scheduler
 from fedward.coordinator.service import Coordinator
@@ -73,7 +73,13 @@ def create_app(
             the process had better end, too.
     """
     stopping = asyncio.Event()
-    desk = PollDesk(coordinator.notifier, stopping=stopping, recheck_s=settings.poll_recheck_s)
+    changes = Changes(lambda: coordinator.audit_head().size, fresh_s=settings.poll_recheck_s / 2)
+    desk = PollDesk(
+        coordinator.notifier,
+        changes=changes,  # every change of a run is on the audit log
+        stopping=stopping,
+        recheck_s=settings.poll_recheck_s,
+    )
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -31,13 +31,8 @@ def read_range(path: Path, header: str | None, *, digest: str) -> Response:
                 expected=f"Range: bytes=0-{MAX_CHUNK_BYTES - 1}",
             )  # fmt: skip
         return Response(path.read_bytes(), headers=base, media_type=_MEDIA_TYPE)
-    first, last = _parse(header)
-    if first >= size:
-        raise RequestRefused(
-            "invalid-range", f"{digest} ends at {size}", status=416, got=header,
-            expected=f"a first byte below {size}",
-        )  # fmt: skip
-    last = min(size - 1, first + MAX_CHUNK_BYTES - 1, size - 1 if last is None else last)
+    first, last = parse_range(header, size=size)
+    last = min(last, first + MAX_CHUNK_BYTES - 1)
     with path.open("rb") as file:
         file.seek(first)
         data = file.read(last - first + 1)
@@ -45,11 +40,21 @@ def read_range(path: Path, header: str | None, *, digest: str) -> Response:
     return Response(data, 206, headers=base | span, media_type=_MEDIA_TYPE)
 
 
-def _parse(header: str) -> tuple[int, int | None]:
+def parse_range(header: str, *, size: int) -> tuple[int, int]:
+    """Return the first and last position of the one range that `header` names.
+
+    Raises:
+        RequestRefused: `invalid-range` (400 malformed or several, 416 outside).
+    """
     found = _RANGE.fullmatch(header.strip())
     if found is None or (found[2] and int(found[2]) < int(found[1])):
         raise RequestRefused(
             "invalid-range", f"Range: got {header[:80]!r}", got=header[:80],
             expected="bytes=FIRST-LAST or bytes=FIRST-",
         )  # fmt: skip
-    return int(found[1]), int(found[2]) if found[2] else None
+    if int(found[1]) >= size:
+        raise RequestRefused(
+            "invalid-range", f"Range: got {header[:80]!r}, there are {size} bytes", status=416,
+            got=header[:80], expected=f"a first byte below {size}",
+        )  # fmt: skip
+    return int(found[1]), min(size - 1, int(found[2] or size - 1))

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from fedward.coordinator.errors import LimitExceeded
 
 _SPOOL_BYTES = 4 * 1024 * 1024
 """Bytes gathered before a thread hashes and writes them."""
+_PROGRESS_TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +78,7 @@ async def read_limited(scope: Scope, receive: Receive, *, limit: int, timeout_s:
                 if not message.get("more_body", False):
                     return parts[0] if len(parts) == 1 else b"".join(parts)
     except TimeoutError as error:
-        raise RequestRefused(
-            "body-timeout", f"the body did not arrive within {timeout_s:.0f} s", status=408
-        ) from error
+        raise _too_slow(timeout_s) from error
 
 
 def replay(body: bytes, receive: Receive) -> Receive:
@@ -94,6 +93,20 @@ def replay(body: bytes, receive: Receive) -> Receive:
         return {"type": "http.request", "body": body, "more_body": False}
 
     return receive_again
+
+
+async def _next_part(stream: AsyncGenerator[bytes, None]) -> bytes:
+    """Return the next bytes of a body, none at its end; a large body is limited by progress."""
+    try:
+        async with asyncio.timeout(_PROGRESS_TIMEOUT_S):
+            return await anext(stream, b"")
+    except TimeoutError as error:
+        raise _too_slow(_PROGRESS_TIMEOUT_S) from error
+
+
+def _too_slow(timeout_s: float) -> RequestRefused:
+    detail = f"no (more of the) body arrived within {timeout_s:.0f} s"
+    return RequestRefused("body-timeout", detail, status=408)
 
 
 @asynccontextmanager
@@ -114,7 +127,8 @@ async def spooled(request: Request, folder: Path, *, limit: int) -> AsyncIterato
                 file.write(buffer)
                 buffer.clear()
 
-            async for chunk in request.stream():
+            stream = request.stream()
+            while chunk := await _next_part(stream):
                 size += len(chunk)
                 if size > limit:
                     raise too_large(size, limit=limit)

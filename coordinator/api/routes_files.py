@@ -5,13 +5,13 @@ They take no Idempotency-Key: content decides, the same file again gets the same
 
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import FileResponse
 from starlette.concurrency import run_in_threadpool
 
 from fedward.coordinator import views
+from fedward.coordinator.api.blob_ranges import parse_range
 from fedward.coordinator.api.bodies import read_limited, spooled
-from fedward.coordinator.api.problems import RequestRefused
 from fedward.coordinator.api.requests import After, Limit
 from fedward.coordinator.api.state import CurrentActor, Service, State
 from fedward.coordinator.api.strict_route import OperatorRoute
@@ -27,14 +27,6 @@ def _takes(media_type: str, what: str) -> dict[str, object]:
     return {
         "requestBody": {"required": True, "description": what, "content": {media_type: _BINARY}}
     }
-
-
-async def _one_range(request: Request) -> None:
-    if "," in request.headers.get("range", ""):
-        raise RequestRefused(
-            "invalid-range", "several ranges in one request are not served", status=416,
-            got=request.headers["range"], expected="bytes=FIRST-LAST",
-        )  # fmt: skip
 
 
 @router.post(
@@ -110,10 +102,12 @@ def model_lineage(digest: Digest, service: Service) -> list[views.ModelView]:
     },
 )  # fmt: skip
 def download_model(
-    digest: Digest, service: Service, actor: CurrentActor, _: Annotated[None, Depends(_one_range)]
+    digest: Digest, service: Service, actor: CurrentActor, request: Request
 ) -> Response:
     """Download the safetensors file; Range requests continue a download."""
     path = service.open_model(actor, digest)
+    if "range" in request.headers:  # refused here as a problem, served below
+        parse_range(request.headers["range"], size=path.stat().st_size)
     name = f"{digest.removeprefix('sha256:')[:16]}.safetensors"
     return FileResponse(
         path,

@@ -3,6 +3,10 @@
 import hashlib
 import json
 import os
+import re
+import subprocess
+import sys
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -178,3 +182,48 @@ def folder(tmp_path) -> Path:
 @pytest.fixture
 def agent_class():
     return Agent
+
+
+SERVE = """
+import json, sys
+from fedward.coordinator.errors import CoordinatorError
+from fedward.coordinator.server import serve
+from fedward.coordinator.settings import Settings
+try:
+    serve(Settings.model_validate(json.loads(sys.argv[1])))
+except CoordinatorError as error:
+    sys.exit(f"{error.name}: {error.detail}")
+"""
+
+
+class Serving:
+    """Starts coordinators in processes of their own."""
+
+    def start(self, data, **settings):
+        given = json.dumps({"data": str(data), "port": 0} | settings)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen([sys.executable, "-c", SERVE, given], **pipes)
+
+    @contextmanager
+    def __call__(self, data, **settings):
+        """Yield the process, its first token or None, and its URL."""
+        process = self.start(data, **settings)
+        try:
+            yield process, *self._read_start(process)
+        finally:
+            process.kill()
+            process.communicate()
+
+    def _read_start(self, process):
+        token = None
+        for line in process.stdout:
+            if found := re.search(r"shown only this once: (fw_\S+)", line):
+                token = found[1]
+            if found := re.search(r"listening on (\S+)", line):
+                return token, found[1]
+        raise AssertionError(process.stderr.read())
+
+
+@pytest.fixture
+def serving():
+    return Serving()

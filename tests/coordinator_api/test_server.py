@@ -1,60 +1,14 @@
 """The real process: lock, socket, first token, signals."""
 
-import json
-import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from contextlib import contextmanager
 
 import httpx
 import pytest
 
 pytestmark = pytest.mark.flow
-SERVE = """
-import json, sys
-from fedward.coordinator.errors import CoordinatorError
-from fedward.coordinator.server import serve
-from fedward.coordinator.settings import Settings
-try:
-    serve(Settings.model_validate(json.loads(sys.argv[1])))
-except CoordinatorError as error:
-    sys.exit(f"{error.name}: {error.detail}")
-"""
-
-
-def start(data, **settings):
-    given = json.dumps({"data": str(data), "port": 0} | settings)
-    return subprocess.Popen(
-        [sys.executable, "-c", SERVE, given],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def read_start(process):
-    """Return what the process says until it listens: (first token or None, url)."""
-    token = None
-    for line in process.stdout:
-        if found := re.search(r"shown only this once: (fw_\S+)", line):
-            token = found[1]
-        if found := re.search(r"listening on (\S+)", line):
-            return token, found[1]
-    raise AssertionError(process.stderr.read())
-
-
-@contextmanager
-def serving(data, **settings):
-    process = start(data, **settings)
-    try:
-        yield process, *read_start(process)
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def stop(process):
@@ -65,7 +19,7 @@ def stop(process):
     return process.returncode, time.monotonic() - began, errors
 
 
-def test_the_first_token_is_shown_once_and_works(folder):
+def test_the_first_token_is_shown_once_and_works(folder, serving):
     with serving(folder / "d") as (process, token, url):
         headers = {"Authorization": f"Bearer {token}"}
         assert httpx.get(f"{url}/api/v1/studies", headers=headers).status_code == 200
@@ -75,9 +29,9 @@ def test_the_first_token_is_shown_once_and_works(folder):
         assert httpx.get(f"{url}/api/v1/studies", headers=headers).status_code == 200
 
 
-def test_a_second_server_on_one_folder_is_refused(folder):
+def test_a_second_server_on_one_folder_is_refused(folder, serving):
     with serving(folder / "d") as (process, _, url):
-        second = start(folder / "d")
+        second = serving.start(folder / "d")
         _, errors = second.communicate(timeout=30)
         assert second.returncode == 1
         assert errors.startswith("data-in-use: ")
@@ -85,7 +39,7 @@ def test_a_second_server_on_one_folder_is_refused(folder):
         assert httpx.get(f"{url}/readyz").status_code == 200
 
 
-def test_the_lock_ends_with_a_killed_process(folder):
+def test_the_lock_ends_with_a_killed_process(folder, serving):
     with serving(folder / "d") as (process, _, _url):
         process.kill()
         process.communicate()
@@ -94,23 +48,23 @@ def test_the_lock_ends_with_a_killed_process(folder):
         assert httpx.get(f"{url}/readyz").status_code == 200
 
 
-def test_plain_http_on_another_address_is_refused_before_anything_is_made(folder):
-    process = start(folder / "d", host="0.0.0.0")  # noqa: S104
+def test_plain_http_on_another_address_is_refused_before_anything_is_made(folder, serving):
+    process = serving.start(folder / "d", host="0.0.0.0")  # noqa: S104
     _, errors = process.communicate(timeout=30)
     assert process.returncode == 1
     assert errors.startswith("invalid-settings: plain HTTP on 0.0.0.0 is refused")
     assert not (folder / "d").exists()
 
 
-def test_a_taken_port_is_said(folder):
+def test_a_taken_port_is_said(folder, serving):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        process = start(folder / "d", port=taken.getsockname()[1])
+        process = serving.start(folder / "d", port=taken.getsockname()[1])
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 1
     assert errors.startswith("address-unavailable: ")
 
 
-def test_behind_a_proxy_only_https_is_served(folder):
+def test_behind_a_proxy_only_https_is_served(folder, serving):
     with serving(folder / "d", behind_proxy=True) as (_, token, url):
         headers = {"Authorization": f"Bearer {token}"}
         path = f"{url}/api/v1/studies"
@@ -121,13 +75,13 @@ def test_behind_a_proxy_only_https_is_served(folder):
         assert httpx.get(f"{url}/healthz").status_code == 200
 
 
-def test_a_proxy_that_is_not_trusted_is_not_believed(folder):
+def test_a_proxy_that_is_not_trusted_is_not_believed(folder, serving):
     with serving(folder / "d", behind_proxy=True, trusted_proxies=["10.9.9.9"]) as (_, token, url):
         headers = {"Authorization": f"Bearer {token}", "X-Forwarded-Proto": "https"}
         assert httpx.get(f"{url}/api/v1/studies", headers=headers).status_code == 403
 
 
-def test_the_port_answers_only_http_1(folder):
+def test_the_port_answers_only_http_1(folder, serving):
     with serving(folder / "d") as (_, _, url):
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=10) as raw:
@@ -135,14 +89,14 @@ def test_the_port_answers_only_http_1(folder):
             assert raw.recv(100).startswith(b"HTTP/1.1 400")
 
 
-def test_sigterm_with_no_one_waiting_is_quick_and_quiet(folder):
+def test_sigterm_with_no_one_waiting_is_quick_and_quiet(folder, serving):
     with serving(folder / "d") as (process, _, _url):
         status, took_s, errors = stop(process)
     assert (status, errors) == (0, "")
     assert took_s < 3
 
 
-def test_sigterm_ends_an_upload_that_hangs(folder):
+def test_sigterm_ends_an_upload_that_hangs(folder, serving):
     with serving(folder / "d") as (process, token, url):
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), timeout=10) as raw:
