@@ -1,13 +1,12 @@
-"""API tokens, denials on record, and answers that are kept so that a repeat gets the first one."""
+"""API tokens, and answers that are kept so that a repeat gets the first one."""
 
 import base64
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from fedward.coordinator import audit, views
+from fedward.coordinator import audit, denials, views
 from fedward.coordinator.actors import ANONYMOUS, SYSTEM, Actor
-from fedward.coordinator.context import Context
+from fedward.coordinator.context import Context, Denial
 from fedward.coordinator.errors import Conflict, InvalidInput, NotAuthenticated, NotFound
 from fedward.coordinator.identifiers import new_id
 from fedward.coordinator.paging import checked_limit, make_page
@@ -132,39 +131,9 @@ def authenticate(context: Context, secret: str) -> Actor:
     elif record.expires <= context.clock():
         reason = "token-expired"
     if record is None or reason is not None:
-        record_denial(context, ANONYMOUS, action="token.use", reason=reason or "unknown-token")
+        denials.record(context, Denial(ANONYMOUS, "token.use", reason or "unknown-token"))
         raise NotAuthenticated("invalid-token", "the token is unknown, expired or revoked")
     return Actor("user", record.token, record.role, session=record.token)
-
-
-# ---------------------------------------------------------------- denials
-
-
-def record_denial(context: Context, actor: Actor, *, action: str, reason: str) -> None:
-    """Record a denial, or a failed login where the actor is ANONYMOUS; floods are counted."""
-    repeats = context.floods.count(actor.type, actor.id, action, reason, now=context.clock())
-    if repeats is None:
-        return
-    with context.store.transaction() as work:
-        audit.append(
-            context,
-            work,
-            actor=actor,
-            action="login.fail" if actor is ANONYMOUS else "access.deny",
-            outcome="denied",
-            reason=reason,
-            details={"action": action, "repeats": repeats},
-        )
-
-
-@contextmanager
-def recorded_denials(context: Context, actor: Actor, *, action: str) -> Iterator[None]:
-    """Record a NotAuthenticated that the body raises, after its transaction has ended."""
-    try:
-        yield
-    except NotAuthenticated as error:
-        record_denial(context, actor, action=action, reason=error.name)
-        raise
 
 
 # ---------------------------------------------------------------- once

@@ -1,11 +1,19 @@
-"""Counts denials that repeat, so that a flood of them fills neither disk nor audit log."""
+"""Counts denials that repeat, so that a flood of them fills neither disk nor audit log.
+
+The first denial of a kind is recorded at once; like ones within the next minute are counted,
+and their number is recorded once that minute is over (`drain`).
+"""
 
 import threading
+from collections.abc import Hashable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 WINDOW_S = 60.0
-"""One record at most per kind of denial in this time; those in between are counted."""
 MAX_KINDS = 10_000
+"""Kinds that are told apart within a minute; more than that are neither counted nor recorded."""
+
+K = TypeVar("K", bound=Hashable)
 
 
 @dataclass(slots=True)
@@ -14,23 +22,28 @@ class _Window:
     repeats: int
 
 
-class Floods:
-    """Which denials were recorded lately. Thread-safe; counts are lost with the process."""
+class Floods(Generic[K]):
+    """Which kinds were recorded lately. Thread-safe; counts are lost with the process."""
 
     def __init__(self) -> None:
-        self._windows: dict[tuple[str, ...], _Window] = {}
+        self._windows: dict[K, _Window] = {}
         self._lock = threading.Lock()
 
-    def count(self, *kind: str, now: float) -> int | None:
-        """Return None while `kind` was recorded lately, else the repeats since its last record."""
+    def is_first(self, kind: K, *, now: float) -> bool:
+        """Return whether `kind` is to be recorded now; if not, it is counted."""
         with self._lock:
             window = self._windows.get(kind)
-            if window is not None and now < window.since + WINDOW_S:
+            if window is not None:
                 window.repeats += 1
-                return None
-            if window is None and len(self._windows) >= MAX_KINDS:
-                self._windows = {k: w for k, w in self._windows.items() if now < w.since + WINDOW_S}
-                if len(self._windows) >= MAX_KINDS:
-                    return None  # a flood of different kinds: counted by none, recorded by none
+                return False
+            if len(self._windows) >= MAX_KINDS:
+                return False
             self._windows[kind] = _Window(now, 0)
-            return 0 if window is None else window.repeats
+            return True
+
+    def drain(self, *, before: float) -> list[tuple[K, int]]:
+        """End the minutes that began before `before`; returns the kinds that were repeated."""
+        with self._lock:
+            over = [kind for kind, window in self._windows.items() if window.since < before]
+            ended = [(kind, self._windows.pop(kind).repeats) for kind in over]
+        return [(kind, repeats) for kind, repeats in ended if repeats]

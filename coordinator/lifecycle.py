@@ -2,7 +2,7 @@
 
 from importlib.metadata import version
 
-from fedward.coordinator import audit, studies
+from fedward.coordinator import audit, denials, studies
 from fedward.coordinator.actors import SYSTEM
 from fedward.coordinator.context import Context
 from fedward.coordinator.run_state import RunStatus
@@ -41,14 +41,16 @@ def start(context: Context) -> None:
 
 
 def stop(context: Context) -> None:
-    """Record an orderly stop."""
+    """Record an orderly stop, and before it the denials that were counted."""
+    denials.record_repeats(context, older_than_s=0.0)
     with context.store.transaction() as work:
         audit.append(context, work, actor=SYSTEM, action="coordinator.stop")
 
 
 def keep_house(context: Context) -> None:
-    """Close expired studies and forget old nonces and kept answers."""
+    """Close expired studies, record counted denials, forget old nonces and kept answers."""
     studies.close_expired(context)
+    denials.record_repeats(context)
     now = context.clock()
     with context.store.transaction() as work:
         access_queries.purge(

@@ -7,10 +7,10 @@ checks again whether the answer still fits. The same answer again gets the store
 from dataclasses import dataclass
 from typing import Any
 
-from fedward.coordinator import audit, models, rounds, run_steps, tasks
+from fedward.coordinator import denials, models, rounds, run_steps, tasks
 from fedward.coordinator.actors import agent
 from fedward.coordinator.blobs import map_file
-from fedward.coordinator.context import Context
+from fedward.coordinator.context import Context, Denial
 from fedward.coordinator.errors import EventRefused, UpdateRefused
 from fedward.coordinator.run_state import Accept, Refuse, RunState
 from fedward.coordinator.store import rows, run_queries
@@ -188,21 +188,12 @@ def _fits(state: RunState, event: Accept | Refuse, now: float) -> EventRefused |
 
 def _too_late(context: Context, row: TaskRecord, error: EventRefused) -> ResultReceipt:
     """Record an answer that changes nothing (`stale-fence`, `round-closed`, `duplicate` …)."""
-    actor = agent(row.site)
-    repeats = context.floods.count("task.submit", row.task, error.name, now=context.clock())
-    if repeats is not None:
-        with context.store.transaction() as work:
-            study = run_steps.get(work.connection, row.run).study
-            audit.append(
-                context,
-                work,
-                actor=actor,
-                action="access.deny",
-                subject=audit.Subject("task", row.task, study=study, run=row.run, round=row.round),
-                outcome="denied",
-                reason=error.name,
-                details={"action": "task.submit", "repeats": repeats},
-            )
+    with context.store.reading() as connection:
+        study = run_steps.get(connection, row.run).study
+    actor, reason = agent(row.site), error.name
+    denials.record(
+        context, Denial(actor, "task.submit", reason, row.task, study, row.run, row.round)
+    )
     return _receipt(row.task, reason=error.name, detail=error.detail)
 
 

@@ -15,6 +15,7 @@ from fedward.coordinator import (
     access,
     apps,
     audit_service,
+    denials,
     lifecycle,
     models,
     plan_service,
@@ -29,7 +30,7 @@ from fedward.coordinator import (
 from fedward.coordinator.access import StoredAnswer
 from fedward.coordinator.actors import Actor
 from fedward.coordinator.blobs import Blobs
-from fedward.coordinator.context import Context
+from fedward.coordinator.context import Context, Denial
 from fedward.coordinator.notify import Notifier
 from fedward.coordinator.store.unit_of_work import Store
 from fedward.protocol.documents import (
@@ -276,7 +277,7 @@ class Coordinator:
 
         Both are stable names (`studies.create`, `role-lacks-permission`). Floods are counted.
         """
-        access.record_denial(self._context, actor, action=action, reason=reason)
+        denials.record(self._context, Denial(actor, action, reason))
 
     def call_once(
         self, actor: Actor, key: str, *, request_digest: str, call: Callable[[], StoredAnswer]

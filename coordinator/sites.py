@@ -3,7 +3,7 @@
 import base64
 import hashlib
 
-from fedward.coordinator import access, audit, runs, views
+from fedward.coordinator import audit, denials, runs, views
 from fedward.coordinator.actors import ANONYMOUS, Actor, agent
 from fedward.coordinator.context import Context
 from fedward.coordinator.errors import (
@@ -84,7 +84,7 @@ def enrol(context: Context, enrolment: Enrolment, *, key_id: str) -> Membership:
         )
     announced = hashlib.sha256(bytes.fromhex(enrolment.public_key)).hexdigest()[:32]
     with (
-        access.recorded_denials(context, ANONYMOUS, action="site.enrol"),
+        denials.recorded(context, ANONYMOUS, action="site.enrol"),
         context.store.transaction() as work,
     ):
         if announced != key_id:
@@ -114,7 +114,7 @@ def admit(context: Context, key_id: str, *, nonce: str, created: float) -> str:
     """Return the site of a verified request, once per nonce."""
     now = context.clock()
     with (
-        access.recorded_denials(context, Actor("agent", key_id), action="agent.request"),
+        denials.recorded(context, Actor("agent", key_id), action="agent.request"),
         context.store.transaction() as work,
     ):
         site = access_queries.site_by_key(work.connection, key_id)

@@ -6,7 +6,10 @@ Usage: killed_process.py FOLDER RUN
 import sys
 from pathlib import Path
 
-from federation import Federation, simulated
+from federation import (  # type: ignore[import-not-found]  # beside this script, when it runs
+    Federation,
+    simulated,
+)
 
 from fedward.coordinator.clock import system_clock
 from fedward.coordinator.scheduler import run_due

@@ -140,13 +140,15 @@ def test_denials_are_recorded_once_and_counted(federation: Federation) -> None:
     for _ in range(5):
         federation.coordinator.record_denial(ANONYMOUS, "token.use", reason="unknown-token")
     federation.coordinator.record_denial(ADMIN, "models.read", reason="role-lacks-permission")
-    federation.clock.now += 60
+    federation.clock.now += 61
+    federation.run_due()
     federation.coordinator.record_denial(ANONYMOUS, "token.use", reason="unknown-token")
     records = [e.record for e in federation.coordinator.audit_events(ADMIN, after_seq=1)]
     assert [(r["action"], r["reason"], r["d"]["repeats"]) for r in records] == [  # type: ignore[index]  # JSON
         ("login.fail", "unknown-token", 0),
         ("access.deny", "role-lacks-permission", 0),
         ("login.fail", "unknown-token", 4),
+        ("login.fail", "unknown-token", 0),
     ]
 
 

@@ -220,7 +220,7 @@ def test_refusals_of_late_answers_are_counted_on_record(federation: Federation) 
     for _ in range(3):
         site.submit(old, failure=TaskFailure.APP_RAISED)
     federation.clock.now += 61
-    site.submit(old, failure=TaskFailure.APP_RAISED)
+    federation.run_due()
     events = federation.coordinator.run_events(run, limit=500)
     denied = [e.record for e in events if e.record["outcome"] == "denied"]
     assert [r["reason"] for r in denied] == ["stale-fence", "stale-fence"]
