@@ -40,7 +40,7 @@ lint: $(VENV)/test.stamp
 	@PYTHONPATH=.links $(BIN)/lint-imports
 
 bench: $(VENV)/test.stamp
-	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python "$$file"; done
+	@for file in benchmarks/*.py; do [ -e "$$file" ] || continue; echo "== $$file"; $(BIN)/python "$$file"; done
 
 clean:
 	rm -rf $(VENV) .links demo-run build dist *.egg-info .coverage .coverage.* htmlcov

@@ -63,7 +63,9 @@ def describe_problem(status: int, problem: dict[str, Any]) -> str:
         head = problem.get("title") or "refused"
     name = str(problem.get("type", "")).rsplit("/", 1)[-1] or "unnamed"
     lines = [f"{head} ({status} {name})"]
-    lines += [f"  {key}: {problem[key]}" for key in ("got", "expected") if problem.get(key)]
+    lines += [
+        f"  {key}: {problem[key]}" for key in ("got", "expected") if problem.get(key) is not None
+    ]
     lines += [f"  {key}: {value}" for key, value in (problem.get("ids") or {}).items()]
     lines += [f"  - {reason}" for reason in reasons]
     return "\n".join(lines)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import secrets
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
+import truststore
 
 from .errors import CliError, InvalidFile, NotReachable, ProblemAnswer
 
@@ -47,12 +49,16 @@ class Api:
         self, url: str, token: str, *, transport: httpx.BaseTransport | None = None
     ) -> None:
         self.url = url
-        self._client = httpx.Client(
-            base_url=url + "/api/v1",
-            headers={"Authorization": f"Bearer {token}"},
-            timeout=TIMEOUT,
-            transport=transport,
-        )
+        try:
+            self._client = httpx.Client(
+                base_url=url + "/api/v1",
+                headers={"Authorization": f"Bearer {token}"},
+                timeout=TIMEOUT,
+                transport=transport,
+                verify=_trusted() if url.startswith("https:") else True,
+            )
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise CliError(f"the address {url!r} or the token is malformed: {error}") from error
 
     def __enter__(self) -> Self:
         return self
@@ -213,6 +219,11 @@ def parse_events(lines: Iterator[str]) -> Iterator[ServerEvent]:
         elif not line.startswith(":"):
             name, _, value = line.partition(":")
             fields.setdefault(name, []).append(value.removeprefix(" "))
+
+
+def _trusted() -> ssl.SSLContext:
+    # The system's certificates, as the agents trust: a hospital's own authority is among them.
+    return truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def _event(fields: dict[str, list[str]]) -> ServerEvent:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console, Group
 from rich.live import Live
+from rich.text import Text
 
 from .errors import CliError
 from .output import format_value, make_table, print_json_line
@@ -49,7 +50,8 @@ def _display(as_json: bool) -> Iterator[Callable[[Snapshot], None]]:
 
 def _table(snapshot: Snapshot) -> Group:
     shown = snapshot.rounds[-ROWS_ON_SCREEN:]
-    return Group(make_table(round_rows(shown), round_columns(shown)), summary_line(snapshot.run))
+    table = make_table(round_rows(shown), round_columns(shown))
+    return Group(table, Text(summary_line(snapshot.run)))
 
 
 class _RoundLines:

@@ -41,13 +41,15 @@ def print_table(rows: list[dict[str, Any]], columns: Mapping[str, str]) -> None:
 def make_table(rows: list[dict[str, Any]], columns: Mapping[str, str]) -> Table:
     """Return a table without ornaments that a person can also cut with awk."""
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for key, heading in columns.items():
         numeric = all(_is_number(value_at(row, key)) for row in rows)
         table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(format_value(key, value_at(row, key)) for key in columns))
+        # Text: a value with square brackets is not markup.
+        table.add_row(*(Text(format_value(key, value_at(row, key))) for key in columns))
     return table
 
 

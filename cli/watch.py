@@ -1,5 +1,6 @@
 """Following a run: what to fetch when, and a round's attempts as one row of a table."""
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -12,6 +13,7 @@ WORTH_A_LOOK = ("attempt.", "run.")
 """Audit actions after which a table of rounds looks different; tasks alone do not change it."""
 RECONNECTS = 20
 """Cut connections in a row, without an event between them, before giving up."""
+LONGEST_WAIT_S = 15.0
 SHOWN_METRICS = ("loss", "accuracy", "auc")
 
 
@@ -27,25 +29,31 @@ def follow_run(api: Api, run: str) -> Iterator[Snapshot]:
     """Yield a snapshot now, after each change, and a last one when the run has ended.
 
     A cut stream is taken up again after the last event seen.
+
+    Raises:
+        NotReachable: `RECONNECTS` cuts in a row, which takes some minutes.
     """
     after: str | None = None
     cuts = 0
     rounds: list[dict[str, Any]] = []
     while True:
-        snapshot = take_snapshot(api, run, rounds)
-        rounds = snapshot.rounds
-        yield snapshot
-        if snapshot.run["status"] in ENDED:
-            return
         try:
+            snapshot = take_snapshot(api, run, rounds)
+            rounds = snapshot.rounds
+            yield snapshot
+            if snapshot.run["status"] in ENDED:
+                return
             for event in api.events(f"/runs/{run}/events", after=after):
                 after, cuts = event.id or after, 0
                 if is_worth_a_look(event.data):
                     break
+            else:
+                # The stream ended though the run goes on: a proxy, or the coordinator stops.
+                cuts = _wait_after(cuts)
         except NotReachable:
-            cuts += 1
-            if cuts > RECONNECTS:
+            if cuts == RECONNECTS:
                 raise
+            cuts = _wait_after(cuts)
 
 
 def take_snapshot(api: Api, run: str, known: list[dict[str, Any]]) -> Snapshot:
@@ -92,6 +100,12 @@ def summary_line(run: dict[str, Any]) -> str:
     if waiting and run["status"] not in ENDED:
         parts.append("waiting for " + ", ".join(waiting))
     return ", ".join(parts)
+
+
+def _wait_after(cuts: int) -> int:
+    """Wait longer after each cut, and count this one."""
+    time.sleep(min(LONGEST_WAIT_S, 0.5 * 2.0**cuts))
+    return cuts + 1
 
 
 def _round_row(view: dict[str, Any]) -> dict[str, Any]:

@@ -56,3 +56,8 @@ def test_nested_documents_are_indented(capsys: pytest.CaptureFixture[str]) -> No
         "list:",
         "  - site x, why late",
     ]
+
+
+def test_a_value_in_square_brackets_is_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([{"name": "[bold]a[/nonsense]"}], {"name": "name"})
+    assert "[bold]a[/nonsense]" in capsys.readouterr().out
