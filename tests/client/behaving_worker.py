@@ -51,7 +51,8 @@ def trained(request: dict, do: str) -> dict:
     seen = state_of(request["state_path_in"]) + 1
     Path(request["state_path_out"]).write_text(str(seen))
     if request["kind"] == "train":
-        Path(request["reply_path"]).write_bytes(b"".join(encode(new)))
+        data = b"garbage" if do == "garbage" else b"".join(encode(new))
+        Path(request["reply_path"]).write_bytes(data)
     metrics = {
         "num-examples": 10,
         "seen": seen,
@@ -59,6 +60,10 @@ def trained(request: dict, do: str) -> dict:
     }
     if do == "nan-metric":
         metrics = {"loss": [0.5, 1e999]}
+    if do == "text-metric":
+        metrics = {"accuracy": "high"}
+    if do == "huge-metric":
+        metrics = {"rows": 2**60}
     counted = None if do == "no-weight" else 10
     return {"ok": True, "metrics": metrics, "num_examples": counted, "arrays": True}
 
