@@ -16,7 +16,8 @@ from uuid import UUID
 from fedward.coordinator.actors import Actor
 from fedward.coordinator.audit_events import DETAILS
 from fedward.coordinator.context import Context
-from fedward.coordinator.store import log_queries, rows
+from fedward.coordinator.errors import Unavailable
+from fedward.coordinator.store import log_queries
 from fedward.coordinator.store.records import EventRecord, NodeRecord
 from fedward.coordinator.store.unit_of_work import UnitOfWork
 from fedward.coordinator.timestamps import from_timestamp, to_timestamp
@@ -56,6 +57,7 @@ def append(
     """Append a record and its tree nodes; returns its number.
 
     Raises:
+        Unavailable: `audit-unavailable`, the log is damaged; the transaction must not go on.
         ValidationError: the details are not those of the action's model (a bug of the caller).
     """
     size = log_queries.size(work.connection)
@@ -82,9 +84,15 @@ def append(
     }
     data = canonical_bytes(_present(record))
     leaf = merkle.leaf_hash(data)
-    rows.add(work.connection, event_record(data, leaf=leaf))
-    nodes = merkle.new_nodes(size, leaf, partial(log_queries.node, work.connection))
-    rows.add(work.connection, *(NodeRecord(level, index, node) for level, index, node in nodes))
+    try:
+        nodes = merkle.new_nodes(size, leaf, partial(log_queries.node, work.connection))
+    except LookupError as error:
+        raise Unavailable("audit-unavailable", f"the audit log is damaged: {error}") from error
+    log_queries.append(
+        work.connection,
+        event_record(data, leaf=leaf),
+        [NodeRecord(level, index, node) for level, index, node in nodes],
+    )
     return seq
 
 

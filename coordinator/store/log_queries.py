@@ -3,10 +3,12 @@
 from collections.abc import Iterator
 
 from sqlalchemy import Connection, func, select
+from sqlalchemy.exc import IntegrityError
 
+from fedward.coordinator.errors import Unavailable
 from fedward.coordinator.store import tables as t
-from fedward.coordinator.store.records import EventRecord
-from fedward.coordinator.store.rows import fetch
+from fedward.coordinator.store.records import EventRecord, NodeRecord
+from fedward.coordinator.store.rows import add, fetch
 
 
 def size(connection: Connection) -> int:
@@ -29,6 +31,21 @@ def node(connection: Connection, level: int, index: int) -> bytes:
     if found is None:
         raise LookupError(f"audit_nodes: no node ({level}, {index})")
     return found
+
+
+def append(connection: Connection, event: EventRecord, nodes: list[NodeRecord]) -> None:
+    """Insert a record and the nodes that it completes.
+
+    Raises:
+        Unavailable: the tables do not take it: somebody has changed them.
+    """
+    try:
+        add(connection, event)
+        add(connection, *nodes)
+    except IntegrityError as error:
+        raise Unavailable(
+            "audit-unavailable", f"the audit log does not take record {event.seq}"
+        ) from error
 
 
 def events_after(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fedward.coordinator.actors import ANONYMOUS
-from fedward.coordinator.errors import InvalidInput, NotFound
+from fedward.coordinator.errors import InvalidInput, NotFound, Unavailable
 from fedward.protocol import merkle
 
 from .federation import ADMIN, Federation
@@ -168,3 +168,19 @@ def test_no_secret_is_in_the_database(federation: Federation) -> None:
     assert token.token.encode() in data
     assert token.secret.encode() not in data
     assert invite.invite.encode() not in data
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["DELETE FROM audit_events WHERE seq > 5", "DELETE FROM audit_nodes WHERE level = 0"],
+)
+def test_nothing_changes_where_the_log_cannot_be_written(
+    filled: Federation, statement: str
+) -> None:
+    with raw(filled, triggers=False) as connection:
+        connection.execute(statement)
+    with pytest.raises(Unavailable) as caught:
+        for name in ("audit-1", "audit-2"):  # an even size reads no node, an odd one does
+            filled.coordinator.invite_site(ADMIN, name, organisation="A")
+    assert caught.value.name == "audit-unavailable"
+    assert "audit-2" not in [site.site for site in filled.coordinator.list_sites().items]
