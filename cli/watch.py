@@ -14,7 +14,8 @@ WORTH_A_LOOK = ("attempt.", "run.")
 RECONNECTS = 20
 """Cut connections in a row, without an event between them, before giving up."""
 LONGEST_WAIT_S = 15.0
-SHOWN_METRICS = ("loss", "accuracy", "auc")
+FIRST_METRICS = ("loss", "accuracy", "auc")
+METRICS_SHOWN = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +79,8 @@ def round_rows(rounds: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def round_columns(rounds: list[dict[str, Any]]) -> dict[str, str]:
     """Return the columns that these rounds have something for."""
     rows = round_rows(rounds)
-    metrics = [name for name in SHOWN_METRICS if any(row.get(name) is not None for row in rows)]
     columns = {"round": "round", "status": "status", "took_part": "took part"}
-    columns |= {name: name for name in metrics}
+    columns |= {_metric_key(name): name for name in _metric_names(rounds)}
     columns |= {"bytes_up": "up", "seconds": "seconds"}
     if any(row["refused"] for row in rows):
         columns["refused"] = "not taken"
@@ -108,12 +108,37 @@ def _wait_after(cuts: int) -> int:
     return cuts + 1
 
 
+def _metric_names(rounds: list[dict[str, Any]]) -> list[str]:
+    """Return the metrics worth a column: the usual ones first, single numbers only."""
+    found = {
+        name
+        for view in rounds
+        for name, value in _metrics_of(view).items()
+        if isinstance(value, int | float) and name != "num-examples"
+    }
+    usual = [name for name in FIRST_METRICS if name in found]
+    return [*usual, *sorted(found - set(usual))][:METRICS_SHOWN]
+
+
+def _metrics_of(view: dict[str, Any]) -> dict[str, Any]:
+    """Return the metrics of a round's committed evaluation, none before it."""
+    evaluated = [
+        attempt["metrics"]
+        for attempt in view["attempts"]
+        if attempt["kind"] == "evaluate" and attempt["status"] == "committed"
+    ]
+    return evaluated[-1] if evaluated else {}
+
+
+def _metric_key(name: str) -> str:
+    # value_at reads a dot as a way into a document; a metric's name may hold one.
+    return f"metric:{name.replace('.', '_')}"
+
+
 def _round_row(view: dict[str, Any]) -> dict[str, Any]:
     attempts: list[dict[str, Any]] = view["attempts"]
     working = [attempt for attempt in attempts if attempt["kind"] != "evaluate"]
-    evaluated = [a for a in attempts if a["kind"] == "evaluate" and a["status"] == "committed"]
     last = (working or attempts)[-1]
-    metrics = (evaluated[-1] if evaluated else last)["metrics"]
     absent = [
         f"{entry['site']} ({entry['reason']})"
         for attempt in attempts
@@ -123,7 +148,7 @@ def _round_row(view: dict[str, Any]) -> dict[str, Any]:
         "round": view["round"],
         "status": last["status"] if last["kind"] == "train" else f"{last['kind']} {last['status']}",
         "took_part": f"{len(last['took_part'])} of {len(last['cohort'])}",
-        **{name: metrics.get(name) for name in SHOWN_METRICS},
+        **{_metric_key(name): value for name, value in _metrics_of(view).items()},
         "bytes_up": sum(attempt["bytes_up"] for attempt in attempts),
         "seconds": sum(attempt["duration_s"] or 0.0 for attempt in attempts),
         "refused": ", ".join(dict.fromkeys(absent)),

@@ -65,17 +65,26 @@ def test_a_round_shows_the_metrics_of_its_evaluation_and_who_was_missing() -> No
     train = attempt("train", took_part=["a"], late=late, bytes_up=7, metrics={"train-loss": 2.0})
     view = {"round": 1, "attempts": [train, attempt("evaluate", metrics={"loss": 0.5})]}
     (row,) = round_rows([view])
-    assert (row["took_part"], row["loss"], row["bytes_up"]) == ("1 of 2", 0.5, 7)
+    assert (row["took_part"], row["metric:loss"], row["bytes_up"]) == ("1 of 2", 0.5, 7)
     assert (row["seconds"], row["refused"]) == (2.0, "b (deadline)")
     assert list(round_columns([view])) == [
-        "round", "status", "took_part", "loss", "bytes_up", "seconds", "refused",
+        "round", "status", "took_part", "metric:loss", "bytes_up", "seconds", "refused",
     ]  # fmt: skip
 
 
 def test_an_evaluation_that_was_aborted_gives_no_metrics() -> None:
     view = {"round": 1, "attempts": [attempt("train"), attempt("evaluate", "aborted")]}
     (row,) = round_rows([view])
-    assert (row["status"], row["loss"]) == ("committed", None)
+    assert row["status"] == "committed"
+    assert not any(key.startswith("metric:") for key in row)
+
+
+def test_the_metrics_of_any_app_get_columns_the_usual_ones_first() -> None:
+    metrics = {"eval.acc": 0.9, "loss": 0.1, "num-examples": 5, "per-class": [0.1, 0.2]}
+    view = {"round": 1, "attempts": [attempt("train"), attempt("evaluate", metrics=metrics)]}
+    columns = round_columns([view])
+    assert list(columns.values())[3:5] == ["loss", "eval.acc"]
+    assert [round_rows([view])[0][key] for key in list(columns)[3:5]] == [0.1, 0.9]
 
 
 def test_a_run_that_waits_says_for_whom_and_why() -> None:
