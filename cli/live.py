@@ -66,7 +66,9 @@ class _RoundLines:
         finished = snapshot.rounds if ended else snapshot.rounds[:-1]
         rows, columns = round_rows(finished), round_columns(finished)
         for row in rows[self._printed :]:
-            parts = [f"{heading} {format_value(key, row[key])}" for key, heading in columns.items()]
+            parts = [
+                f"{heading} {format_value(key, row.get(key))}" for key, heading in columns.items()
+            ]
             print("  ".join(parts), flush=True)
         self._printed = max(self._printed, len(rows))
         if ended:
