@@ -82,7 +82,12 @@ def append(
         "d": checked.model_dump(mode="json", exclude_none=True),
         "n": context.token_bytes(16).hex(),
     }
-    data = canonical_bytes(_present(record))
+    _store(work, size, canonical_bytes(_present(record)))
+    return seq
+
+
+def _store(work: UnitOfWork, size: int, data: bytes) -> None:
+    """Write a record's bytes and the tree nodes that it completes."""
     leaf = merkle.leaf_hash(data)
     try:
         nodes = merkle.new_nodes(size, leaf, partial(log_queries.node, work.connection))
@@ -93,7 +98,6 @@ def append(
         event_record(data, leaf=leaf),
         [NodeRecord(level, index, node) for level, index, node in nodes],
     )
-    return seq
 
 
 def event_record(data: bytes, *, leaf: bytes) -> EventRecord:
