@@ -135,8 +135,8 @@ def _resume(state: RunState, _: Resume, now: float) -> Stepped:
     return followed_by((note, wake), settle(running, now))
 
 
-def _stop(state: RunState, _: Stop, now: float) -> Stepped:
-    return end_run(state, RunStatus.STOPPED, "stopped by an operator")
+def _stop(state: RunState, event: Stop, now: float) -> Stepped:
+    return end_run(state, RunStatus.STOPPED, event.reason)
 
 
 def _sites_changed(state: RunState, event: SitesChanged, now: float) -> Stepped:

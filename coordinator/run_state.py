@@ -105,7 +105,9 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the run for good."""
+    """End the run for good; `reason` is a stable name."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

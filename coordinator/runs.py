@@ -80,7 +80,7 @@ def resume(context: Context, actor: Actor, *, run: str) -> views.RunView:
 
 def stop(context: Context, actor: Actor, *, run: str) -> views.RunView:
     """End the run for good. Raises EventRefused."""
-    return _step(context, actor, run=run, event=Stop())
+    return _step(context, actor, run=run, event=Stop("stopped-by-operator"))
 
 
 def sites_changed(context: Context, work: UnitOfWork, *, site: str, actor: Actor) -> None:

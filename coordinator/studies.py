@@ -123,4 +123,4 @@ def _close(context: Context, work: UnitOfWork, *, actor: Actor, study: str, caus
         details={"cause": cause, "stopped": [run.run for run in runs]},
     )
     for run in runs:
-        run_steps.take(context, work, record=run, event=Stop(), actor=actor)
+        run_steps.take(context, work, record=run, event=Stop(f"study-{cause}"), actor=actor)

@@ -38,12 +38,12 @@ Errors are problem documents (RFC 9457) with a stable `type`. Every POST takes a
 `Idempotency-Key`. Lists are paged: pass `next` as `after`.
 """
 ROUTERS = (
+    routes_agents.router,  # first, as most requests are theirs
     routes_health.router,
     routes_studies.router,
     routes_files.router,
     routes_runs.router,
     routes_audit.router,
-    routes_agents.router,
 )
 
 

@@ -234,8 +234,9 @@ def test_an_attempt_that_ends_while_paused_is_followed_up_at_resume() -> None:
 
 
 def test_stopping_expires_what_is_open_and_is_final() -> None:
-    d = Driver().send(Start()).send(Lease("a")).send(Stop())
-    assert d.state.status is RunStatus.STOPPED and d.task("a").reason == "run-stopped"
+    d = Driver().send(Start()).send(Lease("a")).send(Stop("stopped-by-operator"))
+    assert d.state.status is RunStatus.STOPPED and d.state.reason == "stopped-by-operator"
+    assert d.task("a").reason == "run-stopped"
     with pytest.raises(EventRefused, match="is stopped"):
         d.send(Resume())
     with pytest.raises(EventRefused):
