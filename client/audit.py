@@ -11,21 +11,16 @@ shown to somebody else then no longer fits.
 import sqlite3
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
-from uuid import UUID
 
 from fedward.protocol import merkle
-from fedward.protocol.canonical import canonical_bytes
+from fedward.protocol.records import ENTROPY_BYTES, NOTHING, Outcome, Subject, record_bytes
 
 from .audit_events import EventDetails
-from .clock import timestamp
 from .errors import AuditBroken
 
-RECORD_VERSION = 1
 SCHEMA = """
 CREATE TABLE audit_events (
   seq INTEGER PRIMARY KEY,
-  id TEXT NOT NULL UNIQUE,
   action TEXT NOT NULL,
   run TEXT,
   bytes BLOB NOT NULL
@@ -56,16 +51,12 @@ CREATE TRIGGER audit_nodes_once BEFORE INSERT ON audit_nodes
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """What happened; `object_id` is a task, `reason` a stable name."""
+    """What happened; the subject's id is a task, `reason` a stable name."""
 
     details: EventDetails
-    outcome: str = "success"
+    outcome: Outcome = "success"
     reason: str | None = None
-    object_type: str | None = None
-    object_id: str | None = None
-    study: str | None = None
-    run: str | None = None
-    round: int | None = None
+    subject: Subject = NOTHING
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +88,22 @@ class AuditLog:
         if not self._connection.in_transaction:
             raise ValueError("an audit record is written inside a transaction")
         size = self._size()
-        record = self._record(event, seq=size + 1, now=now)
-        data = canonical_bytes(record)
+        data = record_bytes(
+            seq=size + 1,
+            now=now,
+            source=f"site:{self._site}",
+            actor={"type": "agent", "id": self._site},
+            action=event.details.ACTION,
+            outcome=event.outcome,
+            reason=event.reason,
+            subject=event.subject,
+            details=event.details.model_dump(mode="json", exclude_none=True),
+            entropy=self._token_bytes(ENTROPY_BYTES),
+            policy=self._policy,
+        )
         self._connection.execute(
-            "INSERT INTO audit_events (seq, id, action, run, bytes) VALUES (?, ?, ?, ?, ?)",
-            (size + 1, record["id"], event.details.ACTION, event.run, data),
+            "INSERT INTO audit_events (seq, action, run, bytes) VALUES (?, ?, ?, ?)",
+            (size + 1, event.details.ACTION, event.subject.run, data),
         )
         nodes = merkle.new_nodes(size, merkle.leaf_hash(data), self._read)
         self._connection.executemany("INSERT INTO audit_nodes VALUES (?, ?, ?)", nodes)
@@ -148,27 +150,6 @@ class AuditLog:
         if got != expected:
             raise AuditBroken(f"audit log: got {got} nodes, expected {expected} for {size} records")
 
-    def _record(self, event: Event, *, seq: int, now: float) -> dict[str, Any]:
-        record = {
-            "v": RECORD_VERSION,
-            "seq": seq,
-            "id": str(uuid7(now, random=self._token_bytes(10))),
-            "ts": timestamp(now),
-            "src": f"site:{self._site}",
-            "actor": {"type": "agent", "id": self._site},
-            "action": event.details.ACTION,
-            "outcome": event.outcome,
-            "reason": event.reason,
-            "object": _present({"type": event.object_type, "id": event.object_id}),
-            "study": event.study,
-            "run": event.run,
-            "round": event.round,
-            "policy": self._policy,
-            "d": event.details.model_dump(mode="json", exclude_none=True),
-            "n": self._token_bytes(16).hex(),  # leaf hashes must not be guessable
-        }
-        return _present(record)
-
     def _size(self) -> int:
         row = self._connection.execute("SELECT coalesce(max(seq), 0) FROM audit_events").fetchone()
         return int(row[0])
@@ -180,16 +161,3 @@ class AuditLog:
         if row is None:
             raise AuditBroken(f"audit log: node ({level}, {index}) is missing")
         return bytes(row[0])
-
-
-def _present(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def uuid7(now: float, *, random: bytes) -> UUID:
-    """Return the UUIDv7 (RFC 9562, 5.7) of a time in seconds and 10 random bytes."""
-    value = int(now * 1000).to_bytes(6, "big") + random
-    number = int.from_bytes(value, "big")
-    number = number & ~(0xF << 76) | (0x7 << 76)
-    number = number & ~(0x3 << 62) | (0x2 << 62)
-    return UUID(int=number)

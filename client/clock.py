@@ -5,7 +5,6 @@ Everything else takes `now`, `token_bytes` or a delay as an argument.
 
 import secrets
 import time
-from datetime import UTC, datetime
 
 
 def now() -> float:
@@ -16,11 +15,6 @@ def now() -> float:
 def monotonic() -> float:
     """Return seconds that never go back, for durations."""
     return time.monotonic()
-
-
-def timestamp(at: float) -> str:
-    """Return `at` as UTC, RFC 3339 with microseconds."""
-    return datetime.fromtimestamp(at, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
 def token_bytes(count: int) -> bytes:

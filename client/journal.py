@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fedward.protocol.documents import Membership, ResultReceipt, Task, TaskResult
+from fedward.protocol.records import Outcome, Subject
 
 from . import audit
 from .audit import AuditLog, Event
@@ -177,7 +178,7 @@ class Journal:
                     (receipt.model_dump_json(), now, task.task),
                 )
             details = EgressSettled(accepted=receipt.accepted)
-            outcome = "success" if receipt.accepted else "denied"
+            outcome: Outcome = "success" if receipt.accepted else "denied"
             event = about(task, details, outcome=outcome, reason=receipt.reason)
             self.audit.append(event, now=now)
 
@@ -247,7 +248,7 @@ def about(
     task: Task,
     details: EventDetails,
     *,
-    outcome: str = "success",
+    outcome: Outcome = "success",
     reason: str | None = None,
 ) -> Event:
     """Return an event whose object is the task."""
@@ -255,11 +256,7 @@ def about(
         details,
         outcome=outcome,
         reason=reason,
-        object_type="task",
-        object_id=task.task,
-        study=task.study,
-        run=task.run,
-        round=task.round,
+        subject=Subject("task", task.task, study=task.study, run=task.run, round=task.round),
     )
 
 

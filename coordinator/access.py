@@ -12,8 +12,9 @@ from fedward.coordinator.identifiers import new_id
 from fedward.coordinator.paging import checked_limit, make_page
 from fedward.coordinator.store import access_queries, rows
 from fedward.coordinator.store.records import AnswerRecord, TokenRecord
-from fedward.coordinator.timestamps import to_timestamp
 from fedward.protocol.canonical import sha256_digest
+from fedward.protocol.records import Subject
+from fedward.protocol.timestamps import to_timestamp
 
 ROLES = ("admin", "operator", "researcher", "auditor")
 TOKEN_MAX_S = 90 * 86_400.0
@@ -68,7 +69,7 @@ def create_token(
             work,
             actor=actor,
             action="token.create",
-            subject=audit.Subject("token", record.token),
+            subject=Subject("token", record.token),
             details={"role": role, "expires": to_timestamp(record.expires)},
         )
     return views.NewToken(
@@ -109,7 +110,7 @@ def revoke_token(context: Context, actor: Actor, *, token: str) -> views.TokenVi
                 work,
                 actor=actor,
                 action="token.revoke",
-                subject=audit.Subject("token", token),
+                subject=Subject("token", token),
             )
         changed = rows.get(work.connection, TokenRecord, token) or record
     return _view(changed)

@@ -8,8 +8,9 @@ from fedward.coordinator.errors import NotFound
 from fedward.coordinator.paging import checked_limit, make_page
 from fedward.coordinator.store import rows
 from fedward.coordinator.store.records import AppRecord
-from fedward.coordinator.timestamps import to_timestamp
 from fedward.protocol.canonical import sha256_digest
+from fedward.protocol.records import Subject
+from fedward.protocol.timestamps import to_timestamp
 
 
 def add(context: Context, actor: Actor, *, data: bytes) -> views.AppView:
@@ -37,7 +38,7 @@ def add(context: Context, actor: Actor, *, data: bytes) -> views.AppView:
             work,
             actor=actor,
             action="app.add",
-            subject=audit.Subject("app", bundle.name, digest=digest),
+            subject=Subject("app", bundle.name, digest=digest),
             details={"name": bundle.name, "version": bundle.version, "size_bytes": len(data)},
         )
     return _view(record)

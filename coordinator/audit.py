@@ -8,10 +8,8 @@ leaf hashes appear in proofs about other records and must not be guessable.
 
 import json
 import re
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
-from uuid import UUID
+from typing import Any
 
 from fedward.coordinator.actors import Actor
 from fedward.coordinator.audit_events import DETAILS
@@ -20,27 +18,12 @@ from fedward.coordinator.errors import Unavailable
 from fedward.coordinator.store import log_queries
 from fedward.coordinator.store.records import EventRecord, NodeRecord
 from fedward.coordinator.store.unit_of_work import UnitOfWork
-from fedward.coordinator.timestamps import from_timestamp, to_timestamp
 from fedward.protocol import merkle
-from fedward.protocol.canonical import canonical_bytes
+from fedward.protocol.records import ENTROPY_BYTES, NOTHING, Outcome, Subject, record_bytes
+from fedward.protocol.timestamps import from_timestamp
 
-RECORD_VERSION = 1
 SOURCE = "coordinator"
 _STABLE_NAME = re.compile(r"(?:round \d+: )?([a-z][a-z0-9-]*)(?::.*)?", re.DOTALL)
-
-Outcome = Literal["success", "denied", "failure"]
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """What an event is about; `type` and `id` name the object, the rest is its place."""
-
-    type: str | None = None
-    id: str | None = None
-    digest: str | None = None
-    study: str | None = None
-    run: str | None = None
-    round: int | None = None
 
 
 def append(
@@ -49,7 +32,7 @@ def append(
     *,
     actor: Actor,
     action: str,
-    subject: Subject = Subject(),
+    subject: Subject = NOTHING,
     outcome: Outcome = "success",
     reason: str | None = None,
     details: dict[str, Any] | None = None,
@@ -61,29 +44,21 @@ def append(
         ValidationError: the details are not those of the action's model (a bug of the caller).
     """
     size = log_queries.size(work.connection)
-    seq, now = size + 1, context.clock()
     checked = DETAILS[action].model_validate(details or {})
-    record = {
-        "v": RECORD_VERSION,
-        "seq": seq,
-        "id": _uuid7(now, context.token_bytes(10)),
-        "ts": to_timestamp(now),
-        "src": SOURCE,
-        "actor": _present(
-            {"type": actor.type, "id": actor.id, "role": actor.role, "session": actor.session}
-        ),
-        "action": action,
-        "outcome": outcome,
-        "reason": _stable(reason),
-        "object": _present({"type": subject.type, "id": subject.id, "digest": subject.digest}),
-        "study": subject.study,
-        "run": subject.run,
-        "round": subject.round,
-        "d": checked.model_dump(mode="json", exclude_none=True),
-        "n": context.token_bytes(16).hex(),
-    }
-    _store(work, size, canonical_bytes(_present(record)))
-    return seq
+    data = record_bytes(
+        seq=size + 1,
+        now=context.clock(),
+        source=SOURCE,
+        actor={"type": actor.type, "id": actor.id, "role": actor.role, "session": actor.session},
+        action=action,
+        outcome=outcome,
+        reason=_stable(reason),
+        subject=subject,
+        details=checked.model_dump(mode="json", exclude_none=True),
+        entropy=context.token_bytes(ENTROPY_BYTES),
+    )
+    _store(work, size, data)
+    return size + 1
 
 
 def _store(work: UnitOfWork, size: int, data: bytes) -> None:
@@ -118,20 +93,7 @@ def event_record(data: bytes, *, leaf: bytes) -> EventRecord:
     )
 
 
-def _uuid7(now: float, entropy: bytes) -> str:
-    """Return a UUIDv7 (RFC 9562, section 5.7) of a time and 10 random bytes."""
-    value = int(now * 1000).to_bytes(6, "big") + entropy
-    number = int.from_bytes(value, "big")
-    number = (number & ~(0xF << 76)) | (0x7 << 76)
-    number = (number & ~(0x3 << 62)) | (0x2 << 62)
-    return str(UUID(int=number))
-
-
 def _stable(reason: str | None) -> str | None:
     """Return the stable name that a reason begins with; the rest is in the details."""
     match = _STABLE_NAME.fullmatch(reason or "")
     return match[1] if match else None
-
-
-def _present(fields: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in fields.items() if value not in (None, {})}

@@ -14,6 +14,7 @@ from fedward.coordinator.store.unit_of_work import Snapshot
 from fedward.protocol import merkle
 from fedward.protocol.canonical import canonical_bytes
 from fedward.protocol.errors import InvalidDocument
+from fedward.protocol.records import Subject
 
 
 def events(
@@ -29,7 +30,7 @@ def events(
             work,
             actor=actor,
             action="audit.read",
-            subject=audit.Subject(run=run),
+            subject=Subject(run=run),
             details={"after_seq": after_seq, "count": len(found)},
         )
     return [_view(event) for event in found]

@@ -8,6 +8,7 @@ from fedward.coordinator.actors import ANONYMOUS, Actor
 from fedward.coordinator.context import Context, Denial
 from fedward.coordinator.errors import NotAuthenticated
 from fedward.coordinator.floods import WINDOW_S
+from fedward.protocol.records import Subject
 
 
 def record(context: Context, denial: Denial) -> None:
@@ -39,7 +40,7 @@ def _append(context: Context, denial: Denial, *, repeats: int) -> None:
             work,
             actor=denial.actor,
             action="login.fail" if denial.actor == ANONYMOUS else "access.deny",
-            subject=audit.Subject(
+            subject=Subject(
                 "task" if denial.task else None,
                 denial.task,
                 study=denial.study,

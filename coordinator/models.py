@@ -12,8 +12,9 @@ from fedward.coordinator.paging import checked_limit, make_page
 from fedward.coordinator.store import rows, run_queries
 from fedward.coordinator.store.records import ModelRecord, VersionRecord
 from fedward.coordinator.store.unit_of_work import Snapshot
-from fedward.coordinator.timestamps import to_timestamp
 from fedward.protocol.arrays import ArraySpec, Schema, decode, require_finite, schema_of
+from fedward.protocol.records import Subject
+from fedward.protocol.timestamps import to_timestamp
 
 
 def add(context: Context, actor: Actor, *, path: Path) -> views.ModelView:
@@ -32,7 +33,7 @@ def add(context: Context, actor: Actor, *, path: Path) -> views.ModelView:
                 work,
                 actor=actor,
                 action="model.add",
-                subject=audit.Subject("model", digest, digest=digest),
+                subject=Subject("model", digest, digest=digest),
                 details={"size_bytes": known.size_bytes, "parameters": known.parameters},
             )
         return _view(known, _origin(work.connection, digest))
@@ -120,7 +121,7 @@ def open_file(context: Context, actor: Actor, *, digest: str) -> Path:
             work,
             actor=actor,
             action="model.read",
-            subject=audit.Subject("model", digest, digest=digest),
+            subject=Subject("model", digest, digest=digest),
         )
     return path
 

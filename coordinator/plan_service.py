@@ -8,9 +8,10 @@ from fedward.coordinator.paging import checked_limit, make_page
 from fedward.coordinator.plans import PlanFacts, check_plan
 from fedward.coordinator.store import access_queries, rows
 from fedward.coordinator.store.records import AppRecord, ModelRecord, PlanRecord, StudyRecord
-from fedward.coordinator.timestamps import to_timestamp
 from fedward.protocol.canonical import canonical_bytes, sha256_digest
 from fedward.protocol.documents import Plan, Study
+from fedward.protocol.records import Subject
+from fedward.protocol.timestamps import to_timestamp
 
 
 def validate(context: Context, plan: Plan) -> views.PlanCheck:
@@ -52,7 +53,7 @@ def submit(context: Context, actor: Actor, *, plan: Plan) -> views.PlanView:
             work,
             actor=actor,
             action="plan.submit",
-            subject=audit.Subject("plan", digest, digest=digest, study=plan.study),
+            subject=Subject("plan", digest, digest=digest, study=plan.study),
             details={
                 "app": plan.app.recipe or plan.app.bundle,
                 "model": plan.model,

@@ -36,6 +36,7 @@ from fedward.coordinator.store import rows, run_queries
 from fedward.coordinator.store.records import AttemptRecord, PlanRecord, RunRecord, TaskRecord
 from fedward.coordinator.store.unit_of_work import Snapshot, UnitOfWork
 from fedward.protocol.documents import Plan, TaskKind
+from fedward.protocol.records import Subject
 
 TICK, AGGREGATE = "tick", "aggregate"
 _STATE = TypeAdapter(RunState)
@@ -268,7 +269,7 @@ def _record(
         work,
         actor=actor,
         action=note.action,
-        subject=audit.Subject(
+        subject=Subject(
             "run" if target is None else kind,
             target or record.run,
             study=record.study,

@@ -17,7 +17,7 @@ from fedward.coordinator.run_state import (
 from fedward.coordinator.store import run_queries
 from fedward.coordinator.store.records import AttemptRecord, RunRecord, TaskRecord
 from fedward.coordinator.store.unit_of_work import Snapshot
-from fedward.coordinator.timestamps import to_timestamp
+from fedward.protocol.timestamps import to_timestamp
 
 
 def show(context: Context, run: str) -> views.RunView:

@@ -10,6 +10,7 @@ from fedward.coordinator.store import access_queries, rows, run_queries
 from fedward.coordinator.store.records import RunRecord
 from fedward.coordinator.store.unit_of_work import UnitOfWork
 from fedward.protocol.documents import Study
+from fedward.protocol.records import Subject
 
 
 def create(context: Context, actor: Actor, *, plan_digest: str) -> views.RunView:
@@ -56,7 +57,7 @@ def create(context: Context, actor: Actor, *, plan_digest: str) -> views.RunView
             work,
             actor=actor,
             action="run.create",
-            subject=audit.Subject("run", run, digest=plan_digest, study=plan.study, run=run),
+            subject=Subject("run", run, digest=plan_digest, study=plan.study, run=run),
             details={"plan": plan_digest, "sites": list(state.sites)},
         )
         work.after_commit(lambda: context.notifier.notify("runs"))

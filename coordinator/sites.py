@@ -17,10 +17,11 @@ from fedward.coordinator.paging import checked_limit, make_page
 from fedward.coordinator.store import access_queries, rows
 from fedward.coordinator.store.records import InviteRecord, NonceRecord, SiteRecord
 from fedward.coordinator.store.unit_of_work import Snapshot, UnitOfWork
-from fedward.coordinator.timestamps import to_timestamp
 from fedward.protocol.canonical import sha256_digest
 from fedward.protocol.documents import PROTOCOL_VERSION, Enrolment, Membership
+from fedward.protocol.records import Subject
 from fedward.protocol.signatures import public_bytes, public_hex
+from fedward.protocol.timestamps import to_timestamp
 
 INVITED, ENROLLED, REVOKED = "invited", "enrolled", "revoked"
 INVITE_MAX_S = 30 * 86_400.0
@@ -67,7 +68,7 @@ def invite(
             work,
             actor=actor,
             action="site.invite",
-            subject=audit.Subject("site", site),
+            subject=Subject("site", site),
             details={"expires": to_timestamp(now + ttl_s)},
         )
     return views.Invite(
@@ -150,7 +151,7 @@ def revoke(context: Context, actor: Actor, *, site: str) -> views.SiteView:
                 work,
                 actor=actor,
                 action="site.revoke",
-                subject=audit.Subject("site", site),
+                subject=Subject("site", site),
             )
             runs.sites_changed(context, work, site=site, actor=actor)
             work.after_commit(lambda: context.notifier.notify(f"site:{site}"))
@@ -218,7 +219,7 @@ def _enrol(
         work,
         actor=agent(site),
         action="site.enrol",
-        subject=audit.Subject("site", site),
+        subject=Subject("site", site),
         details={
             "key_id": key_id,
             "public_key": enrolment.public_key,

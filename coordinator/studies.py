@@ -9,9 +9,10 @@ from fedward.coordinator.run_state import Stop
 from fedward.coordinator.store import rows, run_queries
 from fedward.coordinator.store.records import StudyRecord
 from fedward.coordinator.store.unit_of_work import Snapshot, UnitOfWork
-from fedward.coordinator.timestamps import from_timestamp, to_timestamp
 from fedward.protocol.canonical import document_digest
 from fedward.protocol.documents import Study
+from fedward.protocol.records import Subject
+from fedward.protocol.timestamps import from_timestamp, to_timestamp
 
 
 def create(context: Context, actor: Actor, *, study: Study) -> views.StudyView:
@@ -47,7 +48,7 @@ def create(context: Context, actor: Actor, *, study: Study) -> views.StudyView:
             work,
             actor=actor,
             action="study.create",
-            subject=audit.Subject("study", study.study, study=study.study),
+            subject=Subject("study", study.study, study=study.study),
             details={
                 "digest": document_digest(study),
                 "sites": study.sites,
@@ -119,7 +120,7 @@ def _close(context: Context, work: UnitOfWork, *, actor: Actor, study: str, caus
         work,
         actor=actor,
         action="study.close",
-        subject=audit.Subject("study", study, study=study),
+        subject=Subject("study", study, study=study),
         details={"cause": cause, "stopped": [run.run for run in runs]},
     )
     for run in runs:

@@ -7,7 +7,7 @@ ours is signed when an agent gets it.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from fastapi import FastAPI, Request, Response
 from starlette.requests import ClientDisconnect
@@ -81,6 +81,25 @@ def create_app(
         recheck_s=settings.poll_recheck_s,
     )
 
+    app = _App(
+        title="fedward coordinator",
+        version="1",
+        description=DESCRIPTION,
+        lifespan=_lifespan(scheduler, stopping, on_fault),
+        redirect_slashes=False,
+        redoc_url=None,
+    )
+    app.state.api = ApiState(coordinator, settings, desk, stopping, clock)
+    problems.install(app)
+    app.add_exception_handler(ClientDisconnect, _peer_left)
+    for router in ROUTERS:
+        app.include_router(router)
+    return app
+
+
+def _lifespan(
+    scheduler: Scheduler | None, stopping: asyncio.Event, on_fault: Callable[[], None]
+) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         if scheduler is None:
@@ -95,20 +114,7 @@ def create_app(
             scheduler.stop()
             await running
 
-    app = _App(
-        title="fedward coordinator",
-        version="1",
-        description=DESCRIPTION,
-        lifespan=lifespan,
-        redirect_slashes=False,
-        redoc_url=None,
-    )
-    app.state.api = ApiState(coordinator, settings, desk, stopping, clock)
-    problems.install(app)
-    app.add_exception_handler(ClientDisconnect, _peer_left)
-    for router in ROUTERS:
-        app.include_router(router)
-    return app
+    return lifespan
 
 
 def begin_stop(app: FastAPI) -> None:

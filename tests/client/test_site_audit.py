@@ -6,10 +6,8 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fedward.client.audit import Event, uuid7
+from fedward.client.audit import Event
 from fedward.client.audit_events import AgentStarted, AgentStopped
 from fedward.client.errors import AuditBroken, InvalidState
 from fedward.client.journal import Journal
@@ -52,7 +50,7 @@ def test_a_record_has_the_agreed_form(journal):
     del record["n"], record["id"], record["ts"]
     assert record == {
         "v": 1, "seq": 1, "src": "site:north", "actor": {"type": "agent", "id": "north"},
-        "action": "agent.stop", "outcome": "failure", "reason": "x", "object": {}, "d": {},
+        "action": "agent.stop", "outcome": "failure", "reason": "x",
     }  # fmt: skip
 
 
@@ -89,7 +87,7 @@ def test_what_was_changed_behind_its_back_is_found_and_named(journal, tmp_path, 
     [
         "UPDATE audit_events SET action = 'x'",
         "DELETE FROM audit_events",
-        "INSERT OR REPLACE INTO audit_events VALUES (2, 'i', 'a', NULL, x'00')",
+        "INSERT OR REPLACE INTO audit_events VALUES (2, 'a', NULL, x'00')",
         "INSERT OR REPLACE INTO audit_nodes VALUES (0, 0, x'00')",
         "DELETE FROM audit_nodes",
     ],
@@ -111,10 +109,3 @@ def test_a_journal_of_a_newer_agent_is_refused(journal, tmp_path):
     change(tmp_path, "PRAGMA user_version = 99")
     with pytest.raises(InvalidState, match="format 99"):
         Journal(tmp_path / "agent.db", site="north", policy=None, token_bytes=os.urandom)
-
-
-@given(st.floats(0, 2e10), st.binary(min_size=10, max_size=10))
-def test_ids_are_uuid_version_7_in_order_of_time(now, random):
-    made = uuid7(now, random=random)
-    assert (made.version, made.variant) == (7, "specified in RFC 4122")
-    assert made.int >> 80 == int(now * 1000)

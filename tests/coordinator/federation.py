@@ -15,7 +15,6 @@ from fedward.coordinator.blobs import Blobs, map_file
 from fedward.coordinator.notify import Notifier
 from fedward.coordinator.service import Coordinator
 from fedward.coordinator.store.unit_of_work import Store
-from fedward.coordinator.timestamps import to_timestamp
 from fedward.protocol.arrays import classify, decode, encode, schema_of, subtract
 from fedward.protocol.canonical import sha256_digest
 from fedward.protocol.documents import (
@@ -32,6 +31,7 @@ from fedward.protocol.documents import (
     UpdateRef,
 )
 from fedward.protocol.signatures import new_private_key, public_bytes
+from fedward.protocol.timestamps import to_timestamp
 
 ADMIN = Actor("user", "token-admin0", "admin")
 START = 1_800_000_000.0

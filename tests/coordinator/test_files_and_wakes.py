@@ -13,11 +13,11 @@ from fedward.coordinator.errors import NotFound, Unavailable
 from fedward.coordinator.notify import Notifier
 from fedward.coordinator.scheduler import Scheduler
 from fedward.coordinator.store.tables import metadata
-from fedward.coordinator.timestamps import from_timestamp, to_timestamp
 from fedward.protocol.arrays import encode
 from fedward.protocol.canonical import sha256_digest
 from fedward.protocol.documents import RoundRules
 from fedward.protocol.errors import InvalidArrays, NonFinite
+from fedward.protocol.timestamps import from_timestamp, to_timestamp
 
 from .federation import ADMIN, Federation, simulated
 

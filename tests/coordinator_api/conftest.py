@@ -17,6 +17,7 @@ import pytest
 from fedward.coordinator.actors import Actor
 from fedward.coordinator.api.app import create_app
 from fedward.coordinator.blobs import Blobs
+from fedward.coordinator.errors import Unavailable
 from fedward.coordinator.notify import Notifier
 from fedward.coordinator.service import Coordinator
 from fedward.coordinator.settings import Settings
@@ -36,6 +37,29 @@ class Clock:
 
     def __call__(self) -> float:
         return self.now
+
+
+class FaultyCoordinator(Coordinator):
+    """A coordinator of which some calls fail while `fault` is set."""
+
+    fault: Exception | None = None
+
+    def list_studies(self, **page):
+        self._fail()
+        return super().list_studies(**page)
+
+    def next_task(self, site):
+        self._fail()
+        return super().next_task(site)
+
+    def find_site_key(self, key_id):
+        if isinstance(self.fault, Unavailable):
+            self._fail()
+        return super().find_site_key(key_id)
+
+    def _fail(self):
+        if self.fault is not None:
+            raise self.fault
 
 
 @dataclass
@@ -103,7 +127,7 @@ def settings(tmp_path):
 def coordinator(settings, clock):
     store = Store(settings.database_url)
     key = signatures.new_private_key(b"c" * 32)
-    made = Coordinator(store, Blobs(settings.data), Notifier(), key, clock, os.urandom)
+    made = FaultyCoordinator(store, Blobs(settings.data), Notifier(), key, clock, os.urandom)
     yield made
     store.close()
 

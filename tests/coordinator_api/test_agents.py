@@ -5,7 +5,7 @@ import os
 import pytest
 
 from fedward.coordinator.actors import Actor
-from fedward.coordinator.service import Coordinator
+from fedward.coordinator.errors import Unavailable
 from fedward.protocol import signatures
 from fedward.protocol.documents import MAX_CHUNK_BYTES, Membership
 from fedward.protocol.errors import InvalidSignature
@@ -135,16 +135,20 @@ async def test_unknown_agent_routes_and_methods_are_signed_problems(enrolled, pr
     problem(await agent.send("DELETE", "/agent/v1/next"), "method-not-allowed", 405)
 
 
-async def test_a_fault_of_ours_is_answered_signed(enrolled, problem, monkeypatch):
+async def test_a_fault_of_ours_is_answered_signed(enrolled, problem, coordinator):
     agent = await enrolled("hospital-a")
-
-    def fail(*_, **__):
-        raise RuntimeError("secret detail")
-
-    monkeypatch.setattr(Coordinator, "next_task", fail)
+    coordinator.fault = RuntimeError("secret detail")
     answer = await agent.send("GET", NEXT)
     problem(answer, "internal-error", 500)
     assert "secret detail" not in answer.text
+
+
+async def test_a_database_that_is_away_is_no_wrong_signature(enrolled, problem, coordinator):
+    agent = await enrolled("hospital-a")
+    coordinator.fault = Unavailable("storage-unavailable", "no disk")
+    answer = await agent.send("GET", NEXT)
+    problem(answer, "storage-unavailable", 503)
+    assert answer.headers["retry-after"] == "5"
 
 
 async def test_an_answer_serves_no_other_request(enrolled):
