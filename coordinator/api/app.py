@@ -14,6 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp
 
 from fedward.coordinator.api import (
+    docs_page,
     problems,
     routes_agents,
     routes_audit,
@@ -87,10 +88,12 @@ def create_app(
         description=DESCRIPTION,
         lifespan=_lifespan(scheduler, stopping, on_fault),
         redirect_slashes=False,
+        docs_url=None,
         redoc_url=None,
     )
     app.state.api = ApiState(coordinator, settings, desk, stopping, clock)
     problems.install(app)
+    docs_page.install(app)
     app.add_exception_handler(ClientDisconnect, _peer_left)
     for router in ROUTERS:
         app.include_router(router)

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 
 from fedward.coordinator.api import examples
@@ -180,7 +182,15 @@ async def test_the_documentation_shows_every_route_and_examples_that_are_valid(a
     assert {"/agent/v1/next", "/agent/v1/uploads/{task}"} <= set(document["paths"])
     Study.model_validate(examples.STUDY)
     Plan.model_validate(examples.PLAN)
-    assert (await http.get("/docs")).status_code == 200
+
+
+async def test_the_documentation_page_fetches_nothing_from_elsewhere(http):
+    page = (await http.get("/docs")).text
+    assert "http://" not in page and "https://" not in page
+    linked = re.findall(r'(?:src|href)="([^"]+)"', page)
+    assert len(linked) == 3
+    for path in linked:
+        assert (await http.get(path)).status_code == 200, path
 
 
 async def test_health_needs_no_token(http):
