@@ -34,7 +34,7 @@ def pack(files: dict[str, str] | None = None, *, extra: zipfile.ZipInfo | None =
     with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         warnings.simplefilter("ignore")  # zipfile warns of doubled names
         for name, text in content.items():
-            archive.writestr(name, text)
+            archive.writestr(zipfile.ZipInfo(name), text)  # no file time: the same bytes each call
         if extra is not None:
             archive.writestr(extra, "target")
     return buffer.getvalue()
