@@ -6,11 +6,13 @@ from fastapi import APIRouter, Query
 
 from fedward.coordinator import views
 from fedward.coordinator.api.requests import AfterSeq, Limit
-from fedward.coordinator.api.state import CurrentActor, Service
+from fedward.coordinator.api.state import API_TOKEN, CurrentActor, Service
 from fedward.coordinator.api.strict_route import OperatorRoute
 from fedward.protocol.documents import Identifier
 
-router = APIRouter(prefix="/api/v1/audit", route_class=OperatorRoute, tags=["audit"])
+router = APIRouter(
+    prefix="/api/v1/audit", route_class=OperatorRoute, dependencies=[API_TOKEN], tags=["audit"]
+)
 
 Sequence = Annotated[int, Query(ge=1, description="sequence number of a record, from 1")]
 Size = Annotated[int | None, Query(ge=1, description="size of a tree; the newest if left out")]

@@ -13,11 +13,11 @@ from fedward.coordinator import views
 from fedward.coordinator.api.blob_ranges import parse_range
 from fedward.coordinator.api.bodies import read_limited, spooled
 from fedward.coordinator.api.requests import After, Limit
-from fedward.coordinator.api.state import CurrentActor, Service, State
+from fedward.coordinator.api.state import API_TOKEN, CurrentActor, Service, State
 from fedward.coordinator.api.strict_route import OperatorRoute
 from fedward.protocol.documents import Digest, Identifier
 
-router = APIRouter(prefix="/api/v1", route_class=OperatorRoute)
+router = APIRouter(prefix="/api/v1", route_class=OperatorRoute, dependencies=[API_TOKEN])
 
 _APP_TIMEOUT_S = 600.0
 _BINARY = {"schema": {"type": "string", "format": "binary"}}

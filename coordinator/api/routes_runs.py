@@ -9,11 +9,13 @@ from fedward.coordinator import views
 from fedward.coordinator.api.answers import Once
 from fedward.coordinator.api.events import event_stream, is_over
 from fedward.coordinator.api.requests import After, Limit, NewRun
-from fedward.coordinator.api.state import CurrentActor, Service, State
+from fedward.coordinator.api.state import API_TOKEN, CurrentActor, Service, State
 from fedward.coordinator.api.strict_route import OperatorRoute
 from fedward.protocol.documents import Identifier
 
-router = APIRouter(prefix="/api/v1", route_class=OperatorRoute, tags=["runs"])
+router = APIRouter(
+    prefix="/api/v1", route_class=OperatorRoute, dependencies=[API_TOKEN], tags=["runs"]
+)
 
 
 @router.post("/runs", status_code=201, response_model=views.RunView)

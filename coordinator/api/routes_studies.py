@@ -8,11 +8,11 @@ from fedward.coordinator import views
 from fedward.coordinator.api import examples
 from fedward.coordinator.api.answers import Once
 from fedward.coordinator.api.requests import After, Limit, NewInvite, TokenRequest
-from fedward.coordinator.api.state import CurrentActor, Service
+from fedward.coordinator.api.state import API_TOKEN, CurrentActor, Service
 from fedward.coordinator.api.strict_route import OperatorRoute
 from fedward.protocol.documents import Digest, Identifier, Plan, Slug, Study
 
-router = APIRouter(prefix="/api/v1", route_class=OperatorRoute)
+router = APIRouter(prefix="/api/v1", route_class=OperatorRoute, dependencies=[API_TOKEN])
 
 StudyBody = Annotated[Study, Body(openapi_examples=examples.openapi_example(examples.STUDY))]
 PlanBody = Annotated[Plan, Body(openapi_examples=examples.openapi_example(examples.PLAN))]

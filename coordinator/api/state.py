@@ -5,7 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, cast
 
-from fastapi import Depends, Request
+from fastapi import Depends, Request, Security
+from fastapi.security import HTTPBearer
 
 from fedward.coordinator.actors import Actor
 from fedward.coordinator.api.polls import PollDesk
@@ -45,6 +46,8 @@ async def _site(request: Request) -> str:
     return cast("str", request.state.site)
 
 
+API_TOKEN = Security(HTTPBearer(auto_error=False, scheme_name="API token"))
+"""For the documentation's Authorize button only; the operators' gate checks the token."""
 Service = Annotated[Coordinator, Depends(_service)]
 State = Annotated[ApiState, Depends(_state)]
 CurrentActor = Annotated[Actor, Depends(_actor)]
