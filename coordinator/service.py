@@ -334,7 +334,7 @@ class Coordinator:
         return sites.enrol(self._context, enrolment, key_id=key_id)
 
     def find_site_key(self, key_id: str) -> bytes | None:
-        """Return the 32 bytes of an enrolled site's public key."""
+        """Return the 32 bytes of the public key of a site, enrolled or revoked."""
         return sites.find_key(self._context, key_id)
 
     def admit(self, key_id: str, nonce: str, *, created: float) -> str:

@@ -1,7 +1,6 @@
 """Sites: invited, enrolled with a key, admitted request by request, revoked."""
 
 import base64
-import hashlib
 
 from fedward.coordinator import audit, denials, runs, views
 from fedward.coordinator.actors import ANONYMOUS, Actor, agent
@@ -20,7 +19,7 @@ from fedward.coordinator.store.unit_of_work import Snapshot, UnitOfWork
 from fedward.protocol.canonical import sha256_digest
 from fedward.protocol.documents import PROTOCOL_VERSION, Enrolment, Membership
 from fedward.protocol.records import Subject
-from fedward.protocol.signatures import public_bytes, public_hex
+from fedward.protocol.signatures import key_id_of, public_bytes, public_hex
 from fedward.protocol.timestamps import to_timestamp
 
 INVITED, ENROLLED, REVOKED = "invited", "enrolled", "revoked"
@@ -43,7 +42,7 @@ def invite(
     now = context.clock()
     secret = base64.urlsafe_b64encode(context.token_bytes(32)).rstrip(b"=").decode()
     # The fingerprint lets the agent check that it talks to the coordinator that invited it.
-    fingerprint = hashlib.sha256(public_bytes(context.key)).hexdigest()[:32]
+    fingerprint = key_id_of(public_bytes(context.key))
     text = f"fwi_{secret}_{fingerprint}"
     with context.store.transaction() as work:
         known = rows.get(work.connection, SiteRecord, site)
@@ -83,7 +82,7 @@ def enrol(context: Context, enrolment: Enrolment, *, key_id: str) -> Membership:
             "protocol-unsupported",
             f"protocol: got {enrolment.protocol}, expected {PROTOCOL_VERSION}",
         )
-    announced = hashlib.sha256(bytes.fromhex(enrolment.public_key)).hexdigest()[:32]
+    announced = key_id_of(bytes.fromhex(enrolment.public_key))
     with (
         denials.recorded(context, ANONYMOUS, action="site.enrol"),
         context.store.transaction() as work,

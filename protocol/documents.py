@@ -17,13 +17,15 @@ PROTOCOL_VERSION = "fedward/1"
 """Negotiated at enrolment and sent with every request in `Fedward-Protocol`."""
 
 MAX_CHUNK_BYTES = 8 * 1024 * 1024
-"""Largest body of one upload chunk, and of one signed request."""
+"""Largest body of one upload chunk, and of one signed response."""
 
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 """Name of a site or study: lower case, digits and hyphens, at most 63 characters."""
 Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z]{2,8}-[0-9a-z]{6,40}$")]
 """A generated id such as `run-0k3f…` or `task-…`."""
+PublicKey = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+"""Ed25519 identity key, hex."""
 Name = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 Text = Annotated[str, StringConstraints(max_length=4000)]
 Timestamp = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$")]
@@ -174,8 +176,7 @@ class Enrolment(Document):
     """What an agent sends to join. The request is signed with the key that it announces."""
 
     invite: Annotated[str, StringConstraints(min_length=20, max_length=200)]
-    public_key: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-    """Ed25519 identity key, hex."""
+    public_key: PublicKey
     protocol: Name
     agent_version: Name
     library_versions: Annotated[dict[Name, Name], Field(max_length=64)] = {}
@@ -186,7 +187,7 @@ class Membership(Document):
 
     site: Slug
     key_id: Name
-    coordinator_key: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+    coordinator_key: PublicKey
     protocol: Name
     enrolled_at: Timestamp
 
@@ -241,12 +242,6 @@ class TaskFailure(StrEnum):
     MODEL_INVALID = "model-invalid"
     RESOURCES = "resources"
     STOPPED = "stopped-at-site"
-
-
-REFUSALS = frozenset(
-    {TaskFailure.APP_NOT_ACCEPTED, TaskFailure.DATASET_UNKNOWN, TaskFailure.STOPPED}
-)
-"""Failures by the site's decision rather than by fault."""
 
 
 class UpdateRef(Document):

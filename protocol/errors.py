@@ -7,11 +7,12 @@ ProtocolError
 │   └── NonFinite        a NaN or an infinity
 ├── InvalidProof         a Merkle proof does not verify
 └── InvalidSignature     a message signature does not verify
+    ├── UnknownKey       nobody is known who has the signer's key id
     ├── ClockSkew        `created` is too far from the verifier's clock
     └── DigestMismatch   the body is not the one that was signed
 
 All are raised for what a peer sent. A caller's own mistake is a ValueError or TypeError.
-`reason` is the stable name that records and answers show.
+`reason` is the stable name that records, answers and problems show.
 """
 
 from typing import ClassVar
@@ -26,13 +27,13 @@ class ProtocolError(Exception):
 class InvalidDocument(ProtocolError):
     """A wire document does not match its schema."""
 
-    reason = "document-invalid"
+    reason = "invalid-document"
 
 
 class InvalidArrays(ProtocolError):
     """An arrays file is malformed, or holds what is not allowed."""
 
-    reason = "arrays-invalid"
+    reason = "invalid-arrays"
 
 
 class SchemaMismatch(InvalidArrays):
@@ -50,13 +51,19 @@ class NonFinite(InvalidArrays):
 class InvalidProof(ProtocolError):
     """A Merkle inclusion or consistency proof does not verify."""
 
-    reason = "proof-invalid"
+    reason = "invalid-proof"
 
 
 class InvalidSignature(ProtocolError):
     """A message signature is missing, malformed or wrong."""
 
-    reason = "signature-invalid"
+    reason = "invalid-signature"
+
+
+class UnknownKey(InvalidSignature):
+    """Nobody is known who has the signer's key id."""
+
+    reason = "unknown-key"
 
 
 class ClockSkew(InvalidSignature):

@@ -12,6 +12,7 @@ owner may do. `url` is always path and query as they stand in the request line.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,7 @@ import http_message_signatures as hms
 from cryptography.exceptions import InvalidSignature as RefusedByLibrary
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from fedward.protocol.errors import ClockSkew, DigestMismatch, InvalidSignature
+from fedward.protocol.errors import ClockSkew, DigestMismatch, InvalidSignature, UnknownKey
 
 PrivateKey = Ed25519PrivateKey
 REQUEST_TAG = "fedward-agent"
@@ -48,23 +49,24 @@ Headers = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class VerifiedRequest:
-    """Who signed a request, with which nonce, and when by the signer's clock (epoch seconds)."""
+class Verified:
+    """Who signed a message, and when by the signer's clock (epoch seconds).
+
+    `nonce` is empty in a response. `content_digest` is the signed one, for `require_body`.
+    """
 
     key_id: str
     nonce: str
     created: float
-
-
-@dataclass(frozen=True, slots=True)
-class VerifiedResponse:
-    """Who signed a response, and when by the signer's clock (epoch seconds)."""
-
-    key_id: str
-    created: float
+    content_digest: str
 
 
 # ---------------------------------------------------------------- keys and plain data
+
+
+def key_id_of(public_key: bytes) -> str:
+    """Return the id of an Ed25519 public key: the first 32 hex digits of its SHA-256."""
+    return hashlib.sha256(public_key).hexdigest()[:32]
 
 
 def new_private_key(seed: bytes) -> PrivateKey:
@@ -142,30 +144,45 @@ def verify_request(
     method: str,
     url: str,
     headers: Headers,
-    body: bytes,
+    body: bytes | None,
     find_key: Callable[[str], bytes | None],
     now: float,
     tolerance_s: float = 300.0,
-) -> VerifiedRequest:
+) -> Verified:
     """Check a request's signature, body and time, and say who signed it.
 
-    `find_key` returns the 32 bytes of a key id's public key, or None. The clock is compared
-    after the signature, so that only a holder of the key learns about the skew.
+    `body` is None where it is still to come: `require_body` checks it then. `find_key` returns
+    the 32 bytes of a key id's public key, or None; what it raises is raised. The clock is
+    compared after the signature, so that only a holder of the key learns about the skew.
 
     Raises:
-        InvalidSignature: missing, malformed, of an unknown key, or wrong.
+        InvalidSignature: missing, malformed, or wrong.
+        UnknownKey: `find_key` returned None.
         DigestMismatch: the body is not the one that was signed.
         ClockSkew: `created` is more than `tolerance_s` seconds away from `now`.
     """
     message = _Request(method.upper(), _absolute(url), dict(headers))
     required = _REQUEST_ALWAYS + _present(message.headers)
-    result = _verified(message, required, find_key=find_key, body=body, tag=REQUEST_TAG)
-    nonce, created = result.nonce or "", _created(result)
-    if len(nonce) not in _NONCE_CHARACTERS:
-        raise InvalidSignature(f"nonce: got {len(nonce)} characters, expected 16 to 128")
-    if abs(created - now) > tolerance_s:
-        raise ClockSkew(created - now, limit_s=tolerance_s)
-    return VerifiedRequest(str(result.parameters["keyid"]), nonce, created)
+    verified = _verified(message, required, find_key=find_key, tag=REQUEST_TAG)
+    if body is not None:
+        require_body(verified, body)
+    if len(verified.nonce) not in _NONCE_CHARACTERS:
+        raise InvalidSignature(f"nonce: got {len(verified.nonce)} characters, expected 16 to 128")
+    if abs(verified.created - now) > tolerance_s:
+        raise ClockSkew(verified.created - now, limit_s=tolerance_s)
+    return verified
+
+
+def require_body(verified: Verified, body: bytes) -> None:
+    """Check that `body` is the one that was signed.
+
+    Raises:
+        DigestMismatch: it is not.
+    """
+    try:
+        hms.ContentDigest.verify(verified.content_digest, body)
+    except hms.HTTPMessageSignaturesException as error:
+        raise DigestMismatch(f"body of {len(body)} bytes: {error}") from error
 
 
 # ---------------------------------------------------------------- responses
@@ -200,7 +217,7 @@ def verify_response(
     body: bytes,
     request: tuple[str, str, Headers],
     find_key: Callable[[str], bytes | None],
-) -> VerifiedResponse:
+) -> Verified:
     """Check that a response answers just this request and was signed by a known key.
 
     Its age is not limited: the request's nonce makes it fresh, and an agent whose clock is
@@ -215,8 +232,9 @@ def verify_response(
     """
     message = _Response(status, dict(headers), _bound_request(request))
     required = _RESPONSE_ALWAYS + _present(message.headers)
-    result = _verified(message, required, find_key=find_key, body=body, tag=RESPONSE_TAG)
-    return VerifiedResponse(str(result.parameters["keyid"]), _created(result))
+    verified = _verified(message, required, find_key=find_key, tag=RESPONSE_TAG)
+    require_body(verified, body)
+    return verified
 
 
 # ---------------------------------------------------------------- what the library needs
@@ -245,14 +263,18 @@ class _SigningKey(hms.HTTPSignatureKeyResolver):
 
 
 class _KnownKeys(hms.HTTPSignatureKeyResolver):
+    """Looks keys up and keeps why that failed, which the library takes for a wrong signature."""
+
     def __init__(self, find_key: Callable[[str], bytes | None]) -> None:
         self._find_key = find_key
+        self.failure: Exception | None = None
 
     def resolve_public_key(self, key_id: str) -> Ed25519PublicKey:
-        public = self._find_key(key_id)
-        if public is None:
-            raise hms.InvalidSignature("unknown key")
-        return _load_public(public)
+        try:
+            return _load_public(self._find_key(key_id))
+        except Exception as error:
+            self.failure = error
+            raise
 
 
 class _Verifier(hms.HTTPMessageVerifier):
@@ -303,26 +325,28 @@ def _verified(
     required: tuple[str, ...],
     *,
     find_key: Callable[[str], bytes | None],
-    body: bytes,
     tag: str,
-) -> hms.VerifyResult:
+) -> Verified:
     _check_lengths(message.headers)
-    verifier = _Verifier(
-        signature_algorithm=hms.algorithms.ED25519, key_resolver=_KnownKeys(find_key)
-    )
+    keys = _KnownKeys(find_key)
+    verifier = _Verifier(signature_algorithm=hms.algorithms.ED25519, key_resolver=keys)
     try:
         results = verifier.verify(
             message, max_age=None, expect_tag=tag, require_components=required
         )
     except hms.HTTPMessageSignaturesException as error:
+        if keys.failure is not None:
+            raise keys.failure from error
         raise InvalidSignature(f"the signature does not verify: {error}") from error
     if len(results) != 1 or results[0].label != LABEL:
         raise InvalidSignature(f"got {len(results)} signatures, expected one called {LABEL!r}")
-    try:
-        hms.ContentDigest.verify(results[0].covered_components['"content-digest"'], body)
-    except hms.HTTPMessageSignaturesException as error:
-        raise DigestMismatch(f"body of {len(body)} bytes: {error}") from error
-    return results[0]
+    (result,) = results
+    return Verified(
+        str(result.parameters["keyid"]),
+        result.nonce or "",
+        float(result.parameters["created"]),
+        str(result.covered_components['"content-digest"']),
+    )
 
 
 def _with_digest(headers: Headers, body: bytes) -> dict[str, str]:
@@ -359,11 +383,9 @@ def _check_lengths(headers: Headers) -> None:
             )
 
 
-def _created(result: hms.VerifyResult) -> float:
-    return float(result.parameters["created"])
-
-
-def _load_public(public: bytes) -> Ed25519PublicKey:
+def _load_public(public: bytes | None) -> Ed25519PublicKey:
+    if public is None:
+        raise UnknownKey("unknown key")
     try:
         return Ed25519PublicKey.from_public_bytes(public)
     except ValueError as error:

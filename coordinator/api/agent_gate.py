@@ -1,16 +1,16 @@
 """What stands before and after every agent route: verified requests, signed responses.
 
-Order: protocol version (a comparison of text, so that an old agent is told clearly), size,
-signature with digest and clock, then one use of the nonce. Only then is the route looked for.
+Order: protocol version (a comparison of text, so that an old agent is told clearly), signature
+and clock, size and digest of the body, then one use of the nonce. Only then is the route looked
+for. An enrolment's body comes first, as it holds the key.
 Every response is signed by the coordinator, problems included, those to unknown keys too: an
 agent believes no answer that its pinned key did not sign. To be signed, a response is gathered
 first; nothing here is larger than one chunk.
 """
 
 import asyncio
-import hashlib
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -28,12 +28,14 @@ from fedward.coordinator.api.problems import (
     refused_input,
 )
 from fedward.coordinator.api.state import ApiState
-from fedward.coordinator.errors import CoordinatorError, NotAuthenticated
-from fedward.protocol.documents import MAX_CHUNK_BYTES, PROTOCOL_VERSION
-from fedward.protocol.errors import DigestMismatch, InvalidSignature, ProtocolError
+from fedward.coordinator.errors import CoordinatorError
+from fedward.protocol.documents import MAX_CHUNK_BYTES, PROTOCOL_VERSION, PublicKey
+from fedward.protocol.errors import InvalidSignature, ProtocolError
 from fedward.protocol.signatures import (
-    VerifiedRequest,
+    Verified,
+    key_id_of,
     public_bytes,
+    require_body,
     sign_response,
     verify_request,
 )
@@ -41,18 +43,12 @@ from fedward.protocol.signatures import (
 PREFIX = "/agent/v1"
 ENROL = f"{PREFIX}/enrol"
 UPLOADS = f"{PREFIX}/uploads/"
-MAX_BODY_BYTES = MAX_CHUNK_BYTES + 64 * 1024
 MAX_DOCUMENT_BYTES = 256 * 1024
 """Largest body of a request that is not an upload."""
 _BODY_TIMEOUT_S = 300.0
 _CHUNKS_IN_MEMORY = 32
 """How many upload chunks are held at once; further ones wait in their sockets."""
 _VERSION_HEADER = "fedward-protocol"
-
-
-def key_id_of(public_key: bytes) -> str:
-    """Return the id of an Ed25519 public key: the first 32 hex digits of its SHA-256."""
-    return hashlib.sha256(public_key).hexdigest()[:32]
 
 
 @dataclass(slots=True)
@@ -76,7 +72,7 @@ class _Announced(BaseModel):
     """The one field of an enrolment that is needed before its signature can be checked."""
 
     model_config = ConfigDict(extra="ignore")
-    public_key: str
+    public_key: PublicKey
 
 
 class AgentGate:
@@ -118,71 +114,50 @@ class AgentGate:
 
     async def _admit(self, scope: Scope, receive: Receive) -> Receive:
         """Set `state.site` (enrolment: `state.key_id`) and return the body for the route."""
-        headers = headers_of(scope)
-        got = headers.get(_VERSION_HEADER)
+        got = headers_of(scope).get(_VERSION_HEADER)
         if got != PROTOCOL_VERSION:
             raise RequestRefused(
                 "protocol-unsupported", f"Fedward-Protocol: got {got}, expected {PROTOCOL_VERSION}",
                 got=got, expected=PROTOCOL_VERSION,
             )  # fmt: skip
-        if _is_upload(scope):
-            # Memory for a chunk only for who signed this request; its digest is checked later.
-            with suppress(DigestMismatch):
-                await run_in_threadpool(self._verify_known, scope, b"")
-        limit = MAX_BODY_BYTES if _is_upload(scope) else MAX_DOCUMENT_BYTES
-        body = await read_limited(scope, receive, limit=limit, timeout_s=_BODY_TIMEOUT_S)
         state = scope.setdefault("state", {})
         if scope["path"] == ENROL:
+            body = await _read_body(scope, receive)
             state["key_id"] = await run_in_threadpool(self._verify_enrolment, scope, body)
         else:
-            state["site"] = await run_in_threadpool(self._admit_known, scope, body)
+            # Memory for a body only for who signed this request.
+            verified = await run_in_threadpool(self._verify_known, scope)
+            body = await _read_body(scope, receive)
+            state["site"] = await run_in_threadpool(self._admit_known, verified, body)
         return replay(body, receive)
 
-    def _admit_known(self, scope: Scope, body: bytes) -> str:
+    def _verify_known(self, scope: Scope) -> Verified:
+        with self._denials_recorded("agent.request"):
+            return self._verify(scope, None, self._state.coordinator.find_site_key)
+
+    def _admit_known(self, verified: Verified, body: bytes) -> str:
+        with self._denials_recorded("agent.request"):
+            require_body(verified, body)
         service = self._state.coordinator
-        try:
-            verified = self._verify_known(scope, body)
-        except DigestMismatch as error:
-            service.record_denial(ANONYMOUS, "agent.request", reason=_name(error))
-            raise
         return service.admit(verified.key_id, verified.nonce, created=verified.created)
 
-    def _verify_known(self, scope: Scope, body: bytes) -> VerifiedRequest:
-        service = self._state.coordinator
-        looked_up: list[bytes | None] = []
-        failed: list[CoordinatorError] = []
-
-        def find(key_id: str) -> bytes | None:
-            try:
-                looked_up.append(service.find_site_key(key_id))
-            except CoordinatorError as error:  # the library would call it a wrong signature
-                failed.append(error)
-                raise
-            return looked_up[-1]
-
-        try:
-            return self._verify(scope, body, find)
-        except DigestMismatch:
-            raise  # the signature itself holds: the caller knows why the body is not here
-        except InvalidSignature as error:
-            if failed:
-                raise failed[0] from error
-            name = "unknown-key" if looked_up == [None] else _name(error)
-            service.record_denial(ANONYMOUS, "agent.request", reason=name)
-            if name == "unknown-key":
-                raise NotAuthenticated(name, "no site is enrolled with this key") from error
-            raise
-
     def _verify_enrolment(self, scope: Scope, body: bytes) -> str:
+        """Verify with the key that the body announces: the signature proves its possession."""
+        announced = bytes.fromhex(_Announced.model_validate_json(body).public_key)
+        with self._denials_recorded("site.enrol"):
+            return self._verify(scope, body, lambda _: announced).key_id
+
+    @contextmanager
+    def _denials_recorded(self, action: str) -> Iterator[None]:
         try:
-            return self._verify(scope, body, _announced_key(body)).key_id
+            yield
         except InvalidSignature as error:
-            self._state.coordinator.record_denial(ANONYMOUS, "site.enrol", reason=_name(error))
+            self._state.coordinator.record_denial(ANONYMOUS, action, reason=error.reason)
             raise
 
     def _verify(
-        self, scope: Scope, body: bytes, find_key: Callable[[str], bytes | None]
-    ) -> VerifiedRequest:
+        self, scope: Scope, body: bytes | None, find_key: Callable[[str], bytes | None]
+    ) -> Verified:
         return verify_request(
             method=scope["method"],
             url=_url(scope),
@@ -229,22 +204,9 @@ def _is_upload(scope: Scope) -> bool:
     return scope["method"] == "PUT" and path.startswith(UPLOADS)
 
 
-def _announced_key(body: bytes) -> Callable[[str], bytes | None]:
-    """Find the key of an enrolment in its own body: the signature proves its possession."""
-    text = _Announced.model_validate_json(body).public_key
-    try:
-        public_key = bytes.fromhex(text)
-    except ValueError:
-        public_key = b""
-
-    def find(key_id: str) -> bytes | None:
-        return public_key if len(public_key) == 32 and key_id == key_id_of(public_key) else None
-
-    return find
-
-
-def _name(error: InvalidSignature) -> str:
-    return problem_of(error).type.rpartition("/")[2]
+async def _read_body(scope: Scope, receive: Receive) -> bytes:
+    limit = MAX_CHUNK_BYTES if _is_upload(scope) else MAX_DOCUMENT_BYTES
+    return await read_limited(scope, receive, limit=limit, timeout_s=_BODY_TIMEOUT_S)
 
 
 def _url(scope: Scope) -> str:

@@ -6,7 +6,7 @@ people. A fault of our own is told as `internal-error` with nothing of the excep
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -46,7 +46,6 @@ _ECHO_CHARACTERS = 200
 """Longest part of a refused value that is told back."""
 _SECRET_FIELDS = frozenset({"invite", "secret", "token"})
 _log = logging.getLogger(__name__)
-_T = TypeVar("_T")
 
 STATUS: Mapping[type[Exception], int] = {
     EventRefused: 409,
@@ -71,18 +70,6 @@ STATUS: Mapping[type[Exception], int] = {
     ProtocolError: 400,
 }
 """The most specific class of an error decides."""
-
-_PROTOCOL_NAMES: Mapping[type[Exception], str] = {
-    InvalidDocument: "invalid-document",
-    SchemaMismatch: "schema-mismatch",
-    NonFinite: "non-finite",
-    InvalidArrays: "invalid-arrays",
-    InvalidProof: "invalid-proof",
-    ClockSkew: "clock-skew",
-    DigestMismatch: "digest-mismatch",
-    InvalidSignature: "invalid-signature",
-    ProtocolError: "protocol-error",
-}
 
 _HTTP_NAMES: Mapping[int, str] = {
     400: "malformed-body",
@@ -130,13 +117,12 @@ def problem(
 
 def problem_of(error: CoordinatorError | ProtocolError) -> Problem:
     """Translate an error of the domain."""
-    status = _by_class(error, STATUS)
+    status = _status(error)
     if isinstance(error, ProtocolError):
-        name = _by_class(error, _PROTOCOL_NAMES)
         if isinstance(error, ClockSkew):
             got, limit = round(error.skew_s), f"at most {error.limit_s:.0f} s"
-            return problem(name, status, str(error), got=got, expected=limit)
-        return problem(name, status, str(error))
+            return problem(error.reason, status, str(error), got=got, expected=limit)
+        return problem(error.reason, status, str(error))
     reasons = error.reasons if isinstance(error, PlanRefused) else ()
     expected: object = getattr(error, "expected", None)
     if isinstance(error, OffsetMismatch):
@@ -243,8 +229,8 @@ def _echo(value: Any) -> Any:
     return text if len(text) <= _ECHO_CHARACTERS else text[:_ECHO_CHARACTERS] + "…"
 
 
-def _by_class(error: Exception, table: Mapping[type[Exception], _T]) -> _T:
+def _status(error: Exception) -> int:
     for cls in type(error).__mro__:
-        if cls in table:
-            return table[cls]
+        if cls in STATUS:
+            return STATUS[cls]
     raise TypeError(f"no problem is known for {type(error).__name__}")
