@@ -15,7 +15,7 @@ def reasons(name: str, **parameters: Scalar) -> list[str]:
 
 
 def test_the_registered_strategies_are_built_by_name() -> None:
-    assert names() == ("fedavg", "fedprox")
+    assert names() == ("fedadagrad", "fedadam", "fedavg", "fedavgm", "fedprox", "fedyogi")
     assert build(StrategySpec()) == FedAvg()
     spec = StrategySpec(name="fedprox", parameters={"proximal-mu": 1})
     assert build(spec) == FedProx(proximal_mu=1.0)
@@ -24,7 +24,7 @@ def test_the_registered_strategies_are_built_by_name() -> None:
 
 
 def test_an_unknown_name_is_refused_listing_the_known_ones() -> None:
-    assert reasons("krum") == ["strategy: got 'krum', expected one of fedavg, fedprox"]
+    assert reasons("krum") == ["strategy: got 'krum', expected one of " + ", ".join(names())]
     with pytest.raises(StrategyInvalid, match="got 'krum'"):
         parameters_of("krum")
 
