@@ -1,0 +1,1 @@
+"""What the benchmarks share: processes, the two platforms, tables."""
