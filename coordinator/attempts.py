@@ -13,6 +13,7 @@ from fedward.coordinator.run_state import (
     Aggregate,
     Attempt,
     AttemptStatus,
+    Closed,
     Effects,
     Note,
     RunState,
@@ -102,62 +103,48 @@ def select_sites(state: RunState, attempt: Attempt, now: float) -> Stepped:
     return replace(state, attempt=opened), (note, Wake(cohort), later)
 
 
-def settle(stepped: Stepped | RunState, now: float) -> Stepped:
+def settle(state: RunState, now: float) -> Stepped:
     """Close, aggregate or abort the attempt as its tasks allow, else say when to look again."""
-    state, effects = stepped if isinstance(stepped, tuple) else (stepped, ())
     attempt = state.attempt
     if attempt is None or attempt.status not in {AttemptStatus.OPEN, AttemptStatus.CLOSING}:
-        return state, effects
+        return state, ()
     accepted = sum(t.status is TaskStatus.ACCEPTED for t in attempt.tasks)
     pending = [t for t in attempt.tasks if t.status in PENDING]
     quorum, rules = quorum_of(state, attempt), state.plan.rounds
     if accepted >= quorum and not pending:
         closed = replace(attempt, status=AttemptStatus.AGGREGATING, grace_until=None)
         note = Note("attempt.aggregate", where(attempt) | tally(attempt))
-        return replace(state, attempt=closed), (*effects, note, Aggregate())
+        return replace(state, attempt=closed), (note, Aggregate())
     if accepted + len(pending) < quorum:
         reason = f"quorum-missed: {accepted} of {len(attempt.tasks)} took part, {quorum} are needed"
-        return followed_by(effects, abort(state, reason, now))
+        return abort(state, reason, now)
     if accepted >= quorum and attempt.status is AttemptStatus.OPEN:
         until = now + rules.grace_s
         closing = replace(attempt, status=AttemptStatus.CLOSING, grace_until=until)
         note = Note("attempt.close", where(attempt) | tally(attempt))
-        return replace(state, attempt=closing), (*effects, note, TickAt(until))
+        return replace(state, attempt=closing), (note, TickAt(until))
     due = [t.progress_at + rules.deadline_s for t in pending]
     if attempt.grace_until is not None:
         due.append(attempt.grace_until)
-    return state, (*effects, TickAt(min(due)))
+    return state, (TickAt(min(due)),)
 
 
 def abort(state: RunState, reason: str, now: float) -> Stepped:
     """Close the attempt without a result and go on to what follows."""
-    attempt = state.attempt
-    if attempt is None:
+    if state.attempt is None:
         raise ValueError("no attempt to abort")
-    (state, effects) = expire(
-        state, {t.site for t in attempt.tasks if t.status in PENDING}, "attempt-aborted"
-    )
-    ended = replace(
-        state.attempt or attempt, status=AttemptStatus.ABORTED, reason=reason, grace_until=None
-    )
-    note = Note("attempt.abort", where(attempt) | tally(ended) | {"reason": reason}, failed=True)
-    return followed_by((*effects, note), advance(replace(state, attempt=ended), now))
+    ended, effects = _given_up(state.attempt, reason=reason, why="attempt-aborted")
+    details = where(ended) | tally(ended) | {"reason": reason}
+    note = Note("attempt.abort", details, failed=True)
+    return followed_by((*effects, Closed(ended), note), advance(replace(state, attempt=ended), now))
 
 
 def end_run(state: RunState, status: RunStatus, reason: str | None) -> Stepped:
     """Close the attempt that is open, if one is, and end the run."""
     effects: Effects = ()
-    attempt = state.attempt
-    if attempt is not None and attempt.status not in CLOSED:
-        state, effects = expire(
-            state, {t.site for t in attempt.tasks if t.status in PENDING}, f"run-{status}"
-        )
-        aborted = replace(
-            state.attempt or attempt,
-            status=AttemptStatus.ABORTED,
-            reason=f"run-{status}",
-            grace_until=None,
-        )
+    if state.attempt is not None and state.attempt.status not in CLOSED:
+        why = f"run-{status}"
+        aborted, effects = _given_up(state.attempt, reason=why, why=why)
         state = replace(state, attempt=aborted)
     details = {"model": state.model, **({"reason": reason} if reason else {})}
     action = {
@@ -186,19 +173,32 @@ def quorum_of(state: RunState, attempt: Attempt) -> int:
     return quorum
 
 
-def expire(state: RunState, sites: set[str], reason: str) -> Stepped:
+def pending_sites(attempt: Attempt) -> set[str]:
+    """Return the sites whose answer is waited for."""
+    return {t.site for t in attempt.tasks if t.status in PENDING}
+
+
+def expire(attempt: Attempt, sites: set[str], why: str) -> tuple[Attempt, Effects]:
     """Expire these sites' tasks."""
-    attempt = state.attempt
-    if attempt is None or not sites:
-        return state, ()
-    gone = [t for t in attempt.tasks if t.site in sites]
-    notes = tuple(
-        Note("task.expire", {"task": t.task, "site": t.site, "reason": reason}, failed=True)
-        for t in gone
+    tasks = tuple(
+        replace(t, status=TaskStatus.EXPIRED, reason=why) if t.site in sites else t
+        for t in attempt.tasks
     )
-    for task in gone:
-        attempt = with_task(attempt, replace(task, status=TaskStatus.EXPIRED, reason=reason))
-    return replace(state, attempt=attempt), notes
+    notes = tuple(
+        Note("task.expire", {"task": t.task, "site": t.site, "reason": why}, failed=True)
+        for t in tasks
+        if t.site in sites
+    )
+    return replace(attempt, tasks=tasks), notes
+
+
+def _given_up(attempt: Attempt, *, reason: str, why: str) -> tuple[Attempt, Effects]:
+    """Return the attempt as aborted, with its pending tasks expired."""
+    ended, effects = expire(attempt, pending_sites(attempt), why)
+    return (
+        replace(ended, status=AttemptStatus.ABORTED, reason=reason, grace_until=None),
+        effects,
+    )
 
 
 def with_task(attempt: Attempt, task: SiteTask) -> Attempt:

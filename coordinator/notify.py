@@ -1,7 +1,7 @@
 """Wakes those who wait in this process, by topic; what they wait for is in the database.
 
-Topics: `site:<slug>` there may be a task; `run:<id>` and `runs` something changed; `jobs` the
-scheduler has something to do. A wake-up may be in vain, none is lost: a waiter takes the
+Topics: `site:<slug>` there may be a task; `run:<id>` something changed; `jobs` the scheduler has
+something to do. A wake-up may be in vain, none is lost: a waiter takes the
 topic's version before it looks at the database and waits for a later one.
 """
 

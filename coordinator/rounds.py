@@ -31,6 +31,7 @@ from fedward.coordinator.attempts import (
     end_run,
     expire,
     followed_by,
+    pending_sites,
     quorum_of,
     select_sites,
     settle,
@@ -48,6 +49,7 @@ from fedward.coordinator.run_state import (
     AggregationFailed,
     Attempt,
     AttemptStatus,
+    Closed,
     Event,
     Lease,
     Note,
@@ -152,8 +154,8 @@ def _sites_changed(state: RunState, event: SitesChanged, now: float) -> Stepped:
         if state.status is not RunStatus.RUNNING:
             return changed, ()
         return select_sites(changed, state.attempt, now)
-    gone = {t.site for t in state.attempt.tasks if t.status in PENDING} - set(available)
-    return settle(expire(changed, gone, "site-revoked"), now)
+    gone = pending_sites(state.attempt) - set(available)
+    return _expired(changed, state.attempt, gone, "site-revoked", now)
 
 
 # ---------------------------------------------------------------- sites
@@ -216,15 +218,14 @@ def _tick(state: RunState, _: Tick, now: float) -> Stepped:
         got, quorum = len(candidates_for(state, attempt.kind)), quorum_of(state, attempt)
         return abort(state, f"too-few-sites: {got} of the {quorum} needed are enrolled", now)
     if attempt.grace_until is not None and now >= attempt.grace_until:
-        late, why = {t.site for t in attempt.tasks if t.status in PENDING}, "grace-over"
-    else:
-        late = {
-            t.site
-            for t in attempt.tasks
-            if t.status in PENDING and now >= t.progress_at + deadline_s
-        }
-        why = "no-progress"
-    return settle(expire(state, late, why), now)
+        return _expired(state, attempt, pending_sites(attempt), "grace-over", now)
+    silent = {t.site for t in attempt.tasks if now >= t.progress_at + deadline_s}
+    return _expired(state, attempt, silent & pending_sites(attempt), "no-progress", now)
+
+
+def _expired(state: RunState, attempt: Attempt, sites: set[str], why: str, now: float) -> Stepped:
+    changed, notes = expire(attempt, sites, why)
+    return followed_by(notes, settle(replace(state, attempt=changed), now))
 
 
 def _aggregated(state: RunState, event: Aggregated, now: float) -> Stepped:
@@ -236,7 +237,8 @@ def _aggregated(state: RunState, event: Aggregated, now: float) -> Stepped:
         **({"note": event.reason} if event.reason else {}),
     }
     state = replace(state, attempt=done, model=event.model)
-    return followed_by((Note("attempt.commit", where(attempt) | details),), advance(state, now))
+    note = Note("attempt.commit", where(attempt) | details)
+    return followed_by((Closed(done), note), advance(state, now))
 
 
 def _aggregation_failed(state: RunState, event: AggregationFailed, now: float) -> Stepped:

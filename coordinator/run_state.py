@@ -8,7 +8,7 @@ from fedward.protocol.documents import Plan, TaskKind
 
 
 class RunStatus(StrEnum):
-    """See the module's docstring."""
+    """Where a run stands; `rounds.py` says what follows what."""
 
     DRAFT = "draft"
     WAITING = "waiting"
@@ -20,7 +20,7 @@ class RunStatus(StrEnum):
 
 
 class AttemptStatus(StrEnum):
-    """See the module's docstring."""
+    """Where an attempt stands."""
 
     SELECTING = "selecting"
     OPEN = "open"
@@ -31,7 +31,7 @@ class AttemptStatus(StrEnum):
 
 
 class TaskStatus(StrEnum):
-    """See the module's docstring."""
+    """Where a site's task stands."""
 
     OFFERED = "offered"
     LEASED = "leased"
@@ -205,6 +205,13 @@ class Note:
     failed: bool = False
 
 
-Effect = Wake | Aggregate | TickAt | Note
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """Store how this attempt ended: the state may hold the next one already."""
+
+    attempt: Attempt
+
+
+Effect = Wake | Aggregate | TickAt | Note | Closed
 Effects = tuple[Effect, ...]
 Stepped = tuple[RunState, Effects]

@@ -1,8 +1,7 @@
 """Takes one step of a run inside a transaction: state, rows, audit records, timers, wake-ups.
 
 `rounds.step` decides; here its outcome is stored. The rows of attempts and tasks repeat for
-queries what the state says and keep what it forgets: the state holds the newest attempt only,
-so an attempt that a step both ends and replaces is written from the step's notes.
+queries what the state says and keep what it forgets: the state holds the newest attempt only.
 """
 
 from collections.abc import Mapping
@@ -19,33 +18,33 @@ from fedward.coordinator.errors import NotFound
 from fedward.coordinator.run_state import (
     CLOSED,
     ENDED,
+    PENDING,
     Aggregate,
     Attempt,
     AttemptStatus,
+    Closed,
     Effects,
     Event,
     Note,
     RunState,
     RunStatus,
     SiteTask,
-    TaskStatus,
     TickAt,
     Wake,
 )
 from fedward.coordinator.store import rows, run_queries
 from fedward.coordinator.store.records import AttemptRecord, PlanRecord, RunRecord, TaskRecord
 from fedward.coordinator.store.unit_of_work import Snapshot, UnitOfWork
-from fedward.protocol.documents import Plan, TaskKind
+from fedward.protocol.documents import Plan
 from fedward.protocol.records import Subject
 
 TICK, AGGREGATE = "tick", "aggregate"
 _STATE = TypeAdapter(RunState)
-_FINISHED = frozenset({TaskStatus.ACCEPTED, TaskStatus.REFUSED, TaskStatus.EXPIRED})
-_ENDED_ATTEMPT = {
-    "attempt.commit": AttemptStatus.COMMITTED,
-    "attempt.abort": AttemptStatus.ABORTED,
-}
-_ENDED_TASK = {"task.refuse": TaskStatus.REFUSED, "task.expire": TaskStatus.EXPIRED}
+
+_PLANS: dict[str, Plan] = {}
+"""By digest, which names one plan in every database. Every step needs one: reading it anew took
+8 % of the time of a round (three sites, a small model)."""
+_PLANS_KEPT = 256
 
 Details = Mapping[str, Mapping[str, Any]]
 """By action: what the record of that action says beside what the step's note says."""
@@ -67,9 +66,20 @@ def plan_of(connection: Snapshot, digest: str) -> Plan:
     return Plan.model_validate(record.document)
 
 
+def plan_of_run(connection: Snapshot, record: RunRecord) -> Plan:
+    """Return the run's plan, from memory where it was read before: it never changes."""
+    plan = _PLANS.get(record.plan)
+    if plan is None:
+        plan = plan_of(connection, record.plan)
+        if len(_PLANS) >= _PLANS_KEPT:
+            _PLANS.clear()
+        _PLANS[record.plan] = plan
+    return plan
+
+
 def load_state(connection: Snapshot, record: RunRecord) -> RunState:
     """Return the run's state as it was stored last."""
-    plan = plan_of(connection, record.plan)
+    plan = plan_of_run(connection, record)
     return _STATE.validate_python({**record.state, "plan": plan})
 
 
@@ -102,12 +112,11 @@ def take(
     after, effects = rounds.step(before, event, now=now)
     _store_run(work, record, after, now=now)
     notes = [effect for effect in effects if isinstance(effect, Note)]
-    _store_superseded(work, before, after, notes, now=now)
-    if after.attempt is not None:
-        _store_attempt(work, before, after, after.attempt, now=now)
+    for attempt in _changed_attempts(after, effects):
+        _store_attempt(work, before, after, attempt, now=now)
     for note in notes:
         _record(context, work, record=record, before=before, note=note, actor=actor, more=details)
-    _schedule(work, after, effects, now=now)
+    _schedule(context, work, after, effects)
     _follow(context, work, before, after, effects)
     return after
 
@@ -130,104 +139,70 @@ def _store_run(work: UnitOfWork, record: RunRecord, after: RunState, *, now: flo
     )
 
 
+def _changed_attempts(after: RunState, effects: Effects) -> list[Attempt]:
+    """Return the attempts that a step may have changed: those that it closed, then the newest."""
+    closed = [effect.attempt for effect in effects if isinstance(effect, Closed)]
+    replaced = [attempt for attempt in closed if not _same(attempt, after.attempt)]
+    return replaced if after.attempt is None else [*replaced, after.attempt]
+
+
 def _store_attempt(
     work: UnitOfWork, before: RunState, after: RunState, attempt: Attempt, *, now: float
 ) -> None:
-    """Write the newest attempt and those of its tasks that changed."""
-    if attempt == before.attempt:
+    """Write an attempt, where it is new or changed its status, and the tasks that changed."""
+    old = before.attempt if _same(before.attempt, attempt) else None
+    if attempt == old:
         return
-    _put_attempt(work, after, attempt, now=now)
-    known = _tasks(before.attempt) if _same(before.attempt, attempt) else {}
-    for task in attempt.tasks:
-        old = known.get(task.task)
-        if old is None:
-            rows.add(work.connection, _task_record(after.run, attempt, task, now=now))
-        elif replace(old, progress_at=task.progress_at) != task:
-            columns: dict[str, Any] = {
-                "status": task.status.value,
-                "fence": task.fence,
-                "reason": task.reason,
-            }
-            if task.fence != old.fence:
-                columns["leased"] = now
-            if task.status in _FINISHED:
-                columns["finished"] = now
-            rows.change(work.connection, TaskRecord, task.task, **columns)
-
-
-def _put_attempt(work: UnitOfWork, after: RunState, attempt: Attempt, *, now: float) -> None:
     key = (after.run, attempt.round, attempt.kind.value, attempt.number)
-    known = rows.get(work.connection, AttemptRecord, *key)
-    closed = now if attempt.status in CLOSED else None
-    committed = attempt.status is AttemptStatus.COMMITTED
-    if known is None:
-        known = AttemptRecord(
-            *key,
-            status=attempt.status.value,
-            reason=None,
-            note=None,
-            opened=attempt.opened_at,
-            aggregating=None,
-            closed=None,
-            weight=None,
-            metrics={},
-            model_before=after.model,
-            model_after=None,
+    columns = _attempt_columns(attempt, model=after.model, now=now)
+    if old is None:
+        rows.add(
+            work.connection,
+            AttemptRecord(*key, opened=attempt.opened_at, model_before=after.model, **columns),
         )
-        rows.add(work.connection, known)
-    combining = attempt.status is AttemptStatus.AGGREGATING
-    rows.change(
-        work.connection,
-        AttemptRecord,
-        *key,
-        status=attempt.status.value,
-        reason=None if committed else attempt.reason,
-        note=attempt.reason if committed else known.note,
-        aggregating=now if combining and known.aggregating is None else known.aggregating,
-        closed=closed if known.closed is None else known.closed,
-        model_after=after.model if committed and known.model_after is None else known.model_after,
-    )
+    elif old.status is not attempt.status:
+        rows.change(work.connection, AttemptRecord, *key, **columns)
+    known = {} if old is None else {task.task: task for task in old.tasks}
+    for task in attempt.tasks:
+        _store_task(work, after.run, attempt, task, old=known.get(task.task), now=now)
 
 
-def _store_superseded(
-    work: UnitOfWork, before: RunState, after: RunState, notes: list[Note], *, now: float
+def _attempt_columns(attempt: Attempt, *, model: str, now: float) -> dict[str, Any]:
+    """Return what an attempt's row says of its status."""
+    columns: dict[str, Any] = {"status": attempt.status.value, "reason": attempt.reason}
+    if attempt.status is AttemptStatus.COMMITTED:
+        columns |= {"reason": None, "note": attempt.reason, "model_after": model}
+    if attempt.status is AttemptStatus.AGGREGATING:
+        columns["aggregating"] = now
+    if attempt.status in CLOSED:
+        columns["closed"] = now
+    return columns
+
+
+def _store_task(
+    work: UnitOfWork,
+    run: str,
+    attempt: Attempt,
+    task: SiteTask,
+    *,
+    old: SiteTask | None,
+    now: float,
 ) -> None:
-    """Write how an attempt ended that the step has replaced by another one."""
-    current = _tasks(after.attempt)
-    for note in notes:
-        ended = _ENDED_ATTEMPT.get(note.action)
-        if ended is not None:
-            attempt = _ended_attempt(before, note, status=ended, now=now)
-            if not _same(attempt, after.attempt):
-                model = note.details.get("model", after.model)
-                _put_attempt(work, replace(after, model=model), attempt, now=now)
-        gone = _ENDED_TASK.get(note.action)
-        if gone is not None and note.details["task"] not in current:
-            rows.change(
-                work.connection,
-                TaskRecord,
-                note.details["task"],
-                status=gone.value,
-                reason=note.details["reason"],
-                finished=now,
-            )
-
-
-def _ended_attempt(before: RunState, note: Note, *, status: AttemptStatus, now: float) -> Attempt:
-    """Return the attempt that a note says has ended; only what its row needs is true."""
-    details = note.details
-    known = before.attempt
-    opened_at = now
-    if known is not None and _key(known) == (details["kind"], details["round"], details["attempt"]):
-        opened_at = known.opened_at
-    return Attempt(
-        kind=TaskKind(details["kind"]),
-        round=details["round"],
-        number=details["attempt"],
-        status=status,
-        opened_at=opened_at,
-        reason=details.get("note") or details.get("reason"),
-    )
+    if old is None:
+        rows.add(work.connection, _task_record(run, attempt, task, now=now))
+        return
+    if replace(old, progress_at=task.progress_at) == task:
+        return
+    columns: dict[str, Any] = {
+        "status": task.status.value,
+        "fence": task.fence,
+        "reason": task.reason,
+    }
+    if task.fence != old.fence:
+        columns["leased"] = now
+    if task.status not in PENDING:
+        columns["finished"] = now
+    rows.change(work.connection, TaskRecord, task.task, **columns)
 
 
 def _task_record(run: str, attempt: Attempt, task: SiteTask, *, now: float) -> TaskRecord:
@@ -282,16 +257,18 @@ def _record(
     )
 
 
-def _schedule(work: UnitOfWork, after: RunState, effects: Effects, *, now: float) -> None:
+def _schedule(context: Context, work: UnitOfWork, after: RunState, effects: Effects) -> None:
+    """Keep the run's jobs, and wake the scheduler where one is due earlier than before."""
     if after.status in ENDED:
         for kind in (TICK, AGGREGATE):
             run_queries.finish_job(work.connection, after.run, kind)
         return
-    for effect in effects:
-        if isinstance(effect, TickAt):
-            run_queries.schedule(work.connection, after.run, TICK, due=effect.at)
-        elif isinstance(effect, Aggregate):
-            run_queries.schedule(work.connection, after.run, AGGREGATE, due=now)
+    jobs = [(TICK, effect.at) for effect in effects if isinstance(effect, TickAt)]
+    if any(isinstance(effect, Aggregate) for effect in effects):
+        jobs.append((AGGREGATE, context.clock()))
+    moved = [run_queries.schedule(work.connection, after.run, kind, due=due) for kind, due in jobs]
+    if any(moved):
+        work.after_commit(partial(context.notifier.notify, "jobs"))
 
 
 def _follow(
@@ -303,9 +280,7 @@ def _follow(
         for task in old.tasks:
             work.after_commit(partial(context.blobs.uploads.discard, task.task))
     topics = [f"site:{site}" for e in effects if isinstance(e, Wake) for site in e.sites]
-    if any(isinstance(effect, TickAt | Aggregate) for effect in effects):
-        topics.append("jobs")
-    for topic in (*topics, f"run:{after.run}", "runs"):
+    for topic in (*topics, f"run:{after.run}"):
         work.after_commit(partial(context.notifier.notify, topic))
 
 
@@ -318,7 +293,3 @@ def _key(attempt: Attempt) -> tuple[str, int, int]:
 
 def _same(one: Attempt | None, other: Attempt | None) -> bool:
     return one is not None and other is not None and _key(one) == _key(other)
-
-
-def _tasks(attempt: Attempt | None) -> dict[str, SiteTask]:
-    return {} if attempt is None else {task.task: task for task in attempt.tasks}

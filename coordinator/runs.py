@@ -60,7 +60,6 @@ def create(context: Context, actor: Actor, *, plan_digest: str) -> views.RunView
             subject=Subject("run", run, digest=plan_digest, study=plan.study, run=run),
             details={"plan": plan_digest, "sites": list(state.sites)},
         )
-        work.after_commit(lambda: context.notifier.notify("runs"))
         return run_views.show(context, run)
 
 

@@ -68,7 +68,7 @@ class Coordinator:
 
     @property
     def notifier(self) -> Notifier:
-        """Topics `site:<slug>` (there may be a task), `run:<id>` and `runs` (something changed)."""
+        """Topics `site:<slug>` (there may be a task) and `run:<id>` (something changed)."""
         return self._context.notifier
 
     def start(self) -> None:

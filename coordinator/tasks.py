@@ -13,7 +13,7 @@ from fedward.coordinator.store import rows, run_queries
 from fedward.coordinator.store.records import RunRecord, TaskRecord
 from fedward.coordinator.store.unit_of_work import Snapshot
 from fedward.protocol.arrays import classify, schema_size_bytes, update_schema
-from fedward.protocol.documents import Plan, Task, TaskKind, UploadState
+from fedward.protocol.documents import Task, TaskKind, UploadState
 from fedward.strategies.registry import build
 
 HEADER_ALLOWANCE_BYTES = 1024**2
@@ -176,8 +176,7 @@ def _run_with(connection: Snapshot, site: str, digest: str) -> str | None:
         record = run_steps.get(connection, run)
         if digest in {record.plan, record.model}:
             return run
-        plan: Plan = run_steps.plan_of(connection, record.plan)
-        if digest == plan.app.bundle:
+        if digest == run_steps.plan_of_run(connection, record).app.bundle:
             return run
     return None
 

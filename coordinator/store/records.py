@@ -126,15 +126,15 @@ class AttemptRecord:
     kind: str
     attempt: int
     status: str
-    reason: str | None
-    note: str | None
     opened: float
-    aggregating: float | None
-    closed: float | None
-    weight: float | None
-    metrics: Json
     model_before: str
-    model_after: str | None
+    reason: str | None = None
+    note: str | None = None
+    aggregating: float | None = None
+    closed: float | None = None
+    weight: float | None = None
+    metrics: Json = field(default_factory=dict)
+    model_after: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -131,8 +131,8 @@ def runs_of_site(connection: Connection, site: str) -> list[str]:
 # ---------------------------------------------------------------- jobs
 
 
-def schedule(connection: Connection, run: str, kind: str, *, due: float) -> None:
-    """Make sure that the job runs at `due` or earlier."""
+def schedule(connection: Connection, run: str, kind: str, *, due: float) -> bool:
+    """Make sure that the job runs at `due` or earlier; returns whether that changed anything."""
     j = t.jobs.c
     key = and_(j.run == run, j.kind == kind)
     known = connection.execute(select(j.due).where(key)).scalar_one_or_none()
@@ -140,6 +140,7 @@ def schedule(connection: Connection, run: str, kind: str, *, due: float) -> None
         add(connection, JobRecord(run, kind, due, leased_until=None))
     elif due < known:
         connection.execute(update(t.jobs).where(key).values(due=due))
+    return known is None or due < known
 
 
 def claim_due(connection: Connection, *, now: float, until: float, limit: int) -> list[JobRecord]:

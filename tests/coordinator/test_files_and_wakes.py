@@ -120,13 +120,13 @@ def test_the_scheduler_carries_a_run_to_its_end(federation: Federation) -> None:
         running = asyncio.create_task(scheduler.run())
         notifier = federation.coordinator.notifier
         while True:
-            seen = notifier.version("runs")
+            seen = notifier.version(f"run:{run}")
             for site in sites:
                 await asyncio.to_thread(site.work)
             status = (await asyncio.to_thread(federation.coordinator.show_run, run)).status
             if status != "running":
                 break
-            await notifier.wait("runs", 10, since=seen)
+            await notifier.wait(f"run:{run}", 10, since=seen)
         scheduler.stop()
         await running
         return status

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from fedward.coordinator import aggregation
+from fedward.coordinator import aggregation, run_steps
 from fedward.coordinator.errors import EventRefused
 from fedward.protocol.arrays import encode
+from fedward.protocol.canonical import document_digest
 from fedward.protocol.documents import RoundRules
 
 from .federation import ADMIN, Federation, SimulatedSite, simulated
@@ -257,3 +258,23 @@ def test_selecting_ends_at_its_deadline_however_early_a_timer_fires(federation: 
     federation.clock.now += 50
     federation.run_due()
     assert federation.coordinator.show_run(run).status == "failed"
+
+
+def test_a_lease_does_not_wake_the_scheduler(federation: Federation) -> None:
+    run, sites = begin(federation)
+    notifier = federation.coordinator.notifier
+    seen = notifier.version("jobs")
+    assert sites["hospital-a"].peek() is not None  # its deadline is later than the known timer
+    assert notifier.version("jobs") == seen
+    federation.coordinator.pause_run(ADMIN, run)
+    federation.coordinator.resume_run(ADMIN, run)
+    assert notifier.version("jobs") == seen
+
+
+def test_the_plan_of_a_run_is_read_once(federation: Federation) -> None:
+    run = federation.prepare()
+    with federation.store.reading() as connection:
+        record = run_steps.get(connection, run)
+        plan = run_steps.plan_of_run(connection, record)
+        assert document_digest(plan) == record.plan
+        assert run_steps.plan_of_run(connection, record) is plan
