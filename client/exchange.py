@@ -2,13 +2,14 @@
 
 A call that gets no believable answer is made again for ever, with growing waits; every attempt
 is signed anew. A transfer goes on at the byte where it was cut: a download by the length of the
-partial file, an upload by what the coordinator says it has.
+partial file, an upload by what the coordinator says it has. An upload of one chunk is sent without
+asking first: where that was wrong, the refusal names the right byte.
 """
 
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -28,14 +29,6 @@ _T = TypeVar("_T")
 _D = TypeVar("_D", bound=Document)
 
 
-@dataclass(slots=True)
-class Traffic:
-    """Bytes of arrays, plans and bundles that were moved since the start."""
-
-    up: int = 0
-    down: int = 0
-
-
 class Exchange:
     """The coordinator as the agent sees it; `sleep` waits for seconds."""
 
@@ -51,18 +44,14 @@ class Exchange:
         self._key = coordinator_key
         self._backoff = backoff
         self._sleep = sleep
-        self.traffic = Traffic()
 
     async def next_task(self, *, wait_s: float) -> Task | None:
         """Ask for work; None where there was none within `wait_s`."""
 
-        async def ask() -> Task | None:
-            answer = await self._transport.call(
-                "GET", f"/agent/v1/next?wait={wait_s:g}", trusted_key=self._key, wait_s=wait_s
-            )
+        def read(answer: Answer) -> Task | None:
             return None if answer.status == 204 else _document(Task, answer)
 
-        return await self._until_answered(ask)
+        return await self._call(read, "GET", f"/agent/v1/next?wait={wait_s:g}", wait_s=wait_s)
 
     async def progress(self, task: Task) -> None:
         """Say once that the task is being worked on.
@@ -112,7 +101,7 @@ class Exchange:
 
         A refusal is not raised: the answer to the result tells its reason.
         """
-        offset = await self._upload_offset(task)
+        offset = 0 if size_bytes <= CHUNK_BYTES else await self._upload_offset(task)
         with file.open("rb") as source:
             while offset is not None and offset < size_bytes:
                 source.seek(offset)
@@ -124,86 +113,75 @@ class Exchange:
         Raises:
             CallRefused: the coordinator does not take an answer to this task at all.
         """
-
-        async def send() -> ResultReceipt:
-            answer = await self._transport.call(
-                "POST",
-                f"/agent/v1/tasks/{task.task}/result",
-                trusted_key=self._key,
-                body=body,
-            )
-            return _document(ResultReceipt, answer)
-
-        return await self._until_answered(send)
+        read = partial(_document, ResultReceipt)
+        return await self._call(read, "POST", f"/agent/v1/tasks/{task.task}/result", body=body)
 
     async def _fetch_chunk(self, digest: str, offset: int) -> tuple[bytes, int]:
         """Return the bytes from `offset` on, at most a chunk, and the blob's size."""
-        last = offset + CHUNK_BYTES - 1
-
-        async def ask() -> tuple[bytes, int]:
-            answer = await self._transport.call(
-                "GET",
-                f"/agent/v1/blobs/{digest}",
-                trusted_key=self._key,
-                headers={"range": f"bytes={offset}-{last}"},
-            )
-            return _piece(answer, offset)
-
+        read = partial(_piece, offset=offset)
+        wanted = {"range": f"bytes={offset}-{offset + CHUNK_BYTES - 1}"}
         try:
-            chunk, total = await self._until_answered(ask)
+            return await self._call(read, "GET", f"/agent/v1/blobs/{digest}", headers=wanted)
         except CallRefused as refused:
             if refused.problem.status == 416:  # nothing after `offset`
                 return b"", offset
             raise
-        self.traffic.down += len(chunk)
-        return chunk, total
 
     async def _upload_offset(self, task: Task) -> int | None:
-        async def ask() -> int:
-            answer = await self._transport.call(
-                "HEAD",
-                f"/agent/v1/uploads/{task.task}",
-                trusted_key=self._key,
-                headers={"upload-fence": str(task.fence)},
-            )
+        def read(answer: Answer) -> int:
             return _number(answer.headers.get("upload-offset", ""), "upload-offset")
 
+        headers = {"upload-fence": str(task.fence)}
         try:
-            return await self._until_answered(ask)
+            return await self._call(read, "HEAD", f"/agent/v1/uploads/{task.task}", headers=headers)
         except CallRefused:
             return None
 
     async def _send_chunk(self, task: Task, offset: int, chunk: bytes) -> int | None:
         """Send one chunk; return where to go on, or None where the upload is refused."""
-
-        async def send() -> int:
-            answer = await self._transport.call(
-                "PUT",
-                f"/agent/v1/uploads/{task.task}",
-                trusted_key=self._key,
-                body=chunk,
-                headers={
-                    "content-type": "application/octet-stream",
-                    "upload-offset": str(offset),
-                    "upload-fence": str(task.fence),
-                },
-            )
-            return _document(UploadState, answer).received_bytes
-
+        read = partial(_document, UploadState)
+        headers = {
+            "content-type": "application/octet-stream",
+            "upload-offset": str(offset),
+            "upload-fence": str(task.fence),
+        }
         try:
-            received = await self._until_answered(send)
+            state = await self._call(
+                read, "PUT", f"/agent/v1/uploads/{task.task}", body=chunk, headers=headers
+            )
         except CallRefused as refused:
             # after a cut the chunk may have arrived although its answer did not
-            expected = await self._upload_offset(task) if refused.problem.status == 409 else None
-            return None if expected == offset else expected
-        self.traffic.up += len(chunk)
-        return received if received > offset else None
+            expected = refused.problem.expected if refused.name == "offset-mismatch" else None
+            return expected if isinstance(expected, int) and 0 <= expected != offset else None
+        return state.received_bytes if state.received_bytes > offset else None
 
-    async def _until_answered(self, call: Callable[[], Awaitable[_T]]) -> _T:
+    async def _call(
+        self,
+        read: Callable[[Answer], _T],
+        method: str,
+        target: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        wait_s: float = 0.0,
+    ) -> _T:
+        """Make one call until its answer can be believed and read; return what `read` makes of it.
+
+        Raises:
+            CallRefused: a signed refusal.
+        """
         failures = 0
         while True:
             try:
-                return await call()
+                answer = await self._transport.call(
+                    method,
+                    target,
+                    trusted_key=self._key,
+                    body=body,
+                    headers=headers,
+                    wait_s=wait_s,
+                )
+                return read(answer)
             except ConnectionFailed as error:
                 failures += 1
                 wait_s = self._backoff.delay_s(failures)
@@ -221,7 +199,7 @@ def _document(kind: type[_D], answer: Answer) -> _D:
         raise UntrustedAnswer(f"got no {kind.__name__}: {count} fields are wrong") from error
 
 
-def _piece(answer: Answer, offset: int) -> tuple[bytes, int]:
+def _piece(answer: Answer, *, offset: int) -> tuple[bytes, int]:
     if answer.status == 200:  # the whole of a small blob
         return answer.body[offset:], len(answer.body)
     unit, _, rest = answer.headers.get("content-range", "").partition(" ")

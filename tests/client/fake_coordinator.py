@@ -183,7 +183,7 @@ class FakeCoordinator:
         if method == "HEAD":
             return 200, {"upload-offset": str(len(have))}, b""
         if int(headers["upload-offset"]) != len(have):
-            return problem(409, "wrong-offset")
+            return problem(409, "offset-mismatch", expected=len(have))
         have += body
         return answer(200, {"task": task, "received_bytes": len(have)})
 
@@ -218,9 +218,9 @@ def answer(status: int, document: dict):
     return status, {"content-type": "application/json"}, json.dumps(document).encode()
 
 
-def problem(status: int, name: str):
+def problem(status: int, name: str, **more):
     document = {"type": f"/problems/{name}", "title": name, "status": status, "detail": name}
-    return answer(status, document)
+    return answer(status, document | more)
 
 
 class Handler(BaseHTTPRequestHandler):

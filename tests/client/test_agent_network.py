@@ -63,6 +63,23 @@ def test_an_upload_that_is_cut_in_the_middle_goes_on_at_the_right_byte(coordinat
     assert len(taken) == 4, "three chunks, and the repeat of the one whose answer was lost"
 
 
+def test_an_update_of_one_chunk_is_sent_without_asking_first(coordinator, site):
+    task = offer(coordinator, np.zeros(3, np.float32))
+    site.work_until(lambda: coordinator.settled(task))
+    uploads = [method for method, path in coordinator.requests if "uploads/" in path]
+    assert uploads == ["PUT"]
+    np.testing.assert_array_equal(coordinator.update_of(task)["w"], np.ones(3, np.float32))
+
+
+def test_a_chunk_that_had_arrived_before_is_not_taken_twice(coordinator, site):
+    task = offer(coordinator, np.zeros(3, np.float32))
+    fault(coordinator, "lost-answer", "PUT", "uploads/")
+    site.work_until(lambda: coordinator.settled(task))
+    uploads = [method for method, path in coordinator.requests if "uploads/" in path]
+    assert uploads == ["PUT", "PUT"], "the refusal of the second names where to go on"
+    np.testing.assert_array_equal(coordinator.update_of(task)["w"], np.ones(3, np.float32))
+
+
 def test_a_result_that_was_committed_before_a_504_is_answered_as_before(coordinator, site):
     task = offer(coordinator)
     fault(coordinator, "gateway", "POST", f"tasks/{task}/result")
