@@ -66,7 +66,10 @@ def test_a_good_plan_has_no_reasons() -> None:
         ({"sites": ["hospital-a"]}, "expected at most 1 (the sites)"),
         ({"app": AppRef(recipe="images")}, "got 'images', expected one of tabular"),
         ({"app": AppRef(bundle=MODEL)}, "unknown"),
-        ({"strategy": StrategySpec(name="krum")}, "got 'krum', expected one of fedavg"),
+        (
+            {"strategy": StrategySpec(name="krum")},
+            "got 'krum', expected one of fedadagrad, fedadam, fedavg",
+        ),
         ({"strategy": StrategySpec(parameters={"lr": 1})}, "got parameter 'lr', expected none"),
         ({"arrays": ArrayRules(local=["bn.*"])}, "local pattern 'bn.*' matches no array"),
         ({"arrays": ArrayRules(local=["*"])}, "all local"),
