@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fedward.coordinator import audit, denials, views
-from fedward.coordinator.actors import ANONYMOUS, SYSTEM, Actor
+from fedward.coordinator.actors import ANONYMOUS, ROLES, SYSTEM, Actor
 from fedward.coordinator.context import Context, Denial
 from fedward.coordinator.errors import Conflict, InvalidInput, NotAuthenticated, NotFound
 from fedward.coordinator.identifiers import new_id
@@ -16,7 +16,6 @@ from fedward.protocol.canonical import sha256_digest
 from fedward.protocol.records import Subject
 from fedward.protocol.timestamps import to_timestamp
 
-ROLES = ("admin", "operator", "researcher", "auditor")
 TOKEN_MAX_S = 90 * 86_400.0
 BOOTSTRAP_S = 7 * 86_400.0
 """The first token is for making others."""

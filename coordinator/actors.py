@@ -1,7 +1,11 @@
 """Who acts: the identity that every call of the service takes and every audit record names."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
+
+Role = Literal["admin", "operator", "researcher", "auditor"]
+"""Of a user; what each may do is decided in `api/auth.py`."""
+ROLES: tuple[Role, ...] = get_args(Role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -9,7 +13,7 @@ class Actor:
     """A user (by API token), a site's agent (by its key) or the system itself.
 
     `id` is the token's id, the site's name or the component's; `session` names the token that
-    was used. What a role may do is decided in `api/auth.py`.
+    was used.
     """
 
     type: Literal["user", "agent", "system"]

@@ -16,7 +16,6 @@ import re
 import threading
 from collections.abc import Iterable
 from pathlib import Path
-from typing import BinaryIO
 
 from fedward.coordinator.errors import LimitExceeded, NotFound, OffsetMismatch, UpdateRefused
 from fedward.protocol.canonical import digest_hex
@@ -80,18 +79,6 @@ class Blobs:
             raise NotFound("unknown-blob", f"no blob {digest}", digest=digest)
         return path
 
-    def open(self, digest: str) -> BinaryIO:
-        """Open the blob for reading. Raises NotFound."""
-        return self.path(digest).open("rb")
-
-    def size(self, digest: str) -> int:
-        """Return the blob's size in bytes. Raises NotFound."""
-        return self.path(digest).stat().st_size
-
-    def delete(self, digest: str) -> None:
-        """Remove the blob; nothing happens where there is none."""
-        self._path(digest).unlink(missing_ok=True)
-
     def clean(self) -> None:
         """Remove what an earlier process left half written."""
         for path in self._temporary.iterdir():
@@ -147,7 +134,7 @@ class Uploads:
             UpdateRefused: `upload-damaged`; the upload is dropped and begins anew.
         """
         with self._lock(task):
-            arriving, complete = self._open_name(task, fence), self._complete / f"{task}-{fence}"
+            arriving, complete = self._open_name(task, fence), self.update_path(task, fence=fence)
             source = arriving if arriving.exists() else complete
             if not source.exists():
                 arriving.touch()  # an update of no bytes is malformed, not missing
@@ -193,7 +180,7 @@ class Uploads:
                 path.unlink(missing_ok=True)
 
     def _size(self, task: str, fence: int) -> int:
-        for path in (self._open_name(task, fence), self._complete / f"{task}-{fence}"):
+        for path in (self._open_name(task, fence), self.update_path(task, fence=fence)):
             if path.exists():
                 return path.stat().st_size
         return self._adopt(task, fence)

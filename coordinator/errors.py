@@ -7,7 +7,7 @@ CoordinatorError
 ├── NotFound          no such object, or not for this caller (404)
 ├── Conflict          it exists already with other content (409)
 ├── PlanRefused       the plan cannot work; all reasons at once (422)
-├── UpdateRefused     an answer of a site did not pass the gate (422, shown by name)
+├── UpdateRefused     an answer of a site, or an app, did not pass the gate (422, shown by name)
 ├── NotAllowed        the caller may not do this (403)
 ├── NotAuthenticated  who the caller is could not be established (401)
 ├── LimitExceeded     larger than what is configured (413)
@@ -46,7 +46,7 @@ class PlanRefused(CoordinatorError):
 
 
 class UpdateRefused(CoordinatorError):
-    """An answer of a site did not pass the gate."""
+    """An answer of a site, or an app, did not pass the gate."""
 
 
 class NotAllowed(CoordinatorError):

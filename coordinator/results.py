@@ -49,14 +49,12 @@ def submit(context: Context, site: str, *, task: str, result: TaskResult) -> Res
     repeated = _stored(row, digest)
     if repeated is not None:
         return repeated
-    try:
-        rounds.step(state, Accept(task, result.fence), now=context.clock())
-    except EventRefused as error:
-        return _too_late(context, row, error)
-    if result.update is not None and result.failure is None:
-        waiting = _missing_bytes(context, task, result)
-        if waiting is not None:
-            return waiting
+    late = rounds.refusal(state, Accept(task, result.fence), now=context.clock())
+    if late is not None:
+        return _too_late(context, row, late)
+    missing = _missing_bytes(context, task, result)
+    if missing is not None:
+        return missing
     verdict = _judge(context, row, result, state=state, model=model)
     if verdict.reason == "upload-damaged":  # it was dropped: the site sends it again
         return _receipt(task, reason=verdict.reason, detail=verdict.detail, step=NextStep.UPLOAD)
@@ -129,7 +127,8 @@ def _record(
         if repeated is not None:
             return repeated
         record = run_steps.get(work.connection, row.run)
-        late = _fits(run_steps.load_state(work.connection, record), event, context.clock())
+        state = run_steps.load_state(work.connection, record)
+        late = rounds.refusal(state, event, now=context.clock())
         if late is None:
             rows.change(
                 work.connection, TaskRecord, task, **_columns(result, verdict, receipt, digest)
@@ -176,14 +175,6 @@ def _details(result: TaskResult, verdict: _Verdict) -> run_steps.Details:
         },
         "task.refuse": {"update": update},
     }
-
-
-def _fits(state: RunState, event: Accept | Refuse, now: float) -> EventRefused | None:
-    try:
-        rounds.step(state, event, now=now)
-    except EventRefused as error:
-        return error
-    return None
 
 
 def _too_late(context: Context, row: TaskRecord, error: EventRefused) -> ResultReceipt:

@@ -99,6 +99,15 @@ def step(state: RunState, event: Event, *, now: float) -> Stepped:
     return _HANDLERS[type(event)](state, event, now)
 
 
+def refusal(state: RunState, event: Event, *, now: float) -> EventRefused | None:
+    """Return why `step` would refuse the event, None where it would not."""
+    try:
+        step(state, event, now=now)
+    except EventRefused as error:
+        return error
+    return None
+
+
 # ---------------------------------------------------------------- operators
 
 

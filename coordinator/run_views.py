@@ -78,9 +78,9 @@ def _view(connection: Snapshot, record: RunRecord) -> views.RunView:
     attempt = state.attempt
     took_part = sum(t.status is TaskStatus.ACCEPTED for t in attempt.tasks) if attempt else 0
     invited = len(attempt.tasks) if attempt else 0
-    measured = run_queries.newest_with_metrics(connection, record.run, "evaluate")
+    measured = run_queries.newest_committed(connection, record.run, "evaluate")
     if measured is None:
-        measured = run_queries.newest_with_metrics(connection, record.run, "train")
+        measured = run_queries.newest_committed(connection, record.run, "train")
     return views.RunView(
         run=record.run,
         name=state.plan.name,

@@ -1,8 +1,9 @@
 """`Coordinator`: everything that the API, the command line and the scheduler may ask for.
 
 All methods are synchronous and thread-safe; call them from threads (`asyncio.to_thread`). Each
-is one transaction at most: state, audit records, tree nodes and timers are stored together or
-not at all, and wake-ups follow the commit. Rules live in the modules that are called here.
+changes the state in one transaction at most: state, audit records, tree nodes and timers are
+stored together or not at all, and wake-ups follow the commit. What was not allowed is recorded
+in a transaction of its own. Rules live in the modules that are called here.
 
 Lists take `after` (the `next` of the page before) and `limit` (1 to 500). Every method may
 raise `Unavailable` (nothing changed); methods that name an object raise `NotFound`.

@@ -33,7 +33,7 @@ def next_task(context: Context, site: str) -> Task | None:
             record = run_steps.get(work.connection, candidate.run)
             state = run_steps.load_state(work.connection, record)
             found = _task_of(state, candidate.task)
-            if found is None or not _fits(state, Lease(site), now=context.clock()):
+            if found is None or rounds.refusal(state, Lease(site), now=context.clock()):
                 continue
             after = run_steps.take(
                 context, work, record=record, event=Lease(site), actor=agent(site)
@@ -128,14 +128,6 @@ def _check_progress(state: RunState, site: str, *, task: str, fence: int, now: f
         raise EventRefused("round-closed", f"task {task} is not of the current attempt", task=task)
     rounds.step(state, Progress(site, fence), now=now)
     return found
-
-
-def _fits(state: RunState, event: Lease, *, now: float) -> bool:
-    try:
-        rounds.step(state, event, now=now)
-    except EventRefused:
-        return False
-    return True
 
 
 def _task_of(state: RunState, task: str) -> SiteTask | None:

@@ -7,8 +7,9 @@ models nor reads the audit log's events; an auditor reads everything and changes
 
 from collections.abc import Mapping
 
-ADMIN, OPERATOR, RESEARCHER, AUDITOR = "admin", "operator", "researcher", "auditor"
-ROLES = (ADMIN, OPERATOR, RESEARCHER, AUDITOR)
+from fedward.coordinator.actors import ROLES
+
+ADMIN, OPERATOR, RESEARCHER, AUDITOR = ROLES
 
 _EVERYBODY = frozenset(ROLES)
 _MANAGE = frozenset({ADMIN, OPERATOR})

@@ -1,12 +1,10 @@
-"""Reading request bodies within limits: into memory, or into a temporary file while hashing."""
+"""Reading request bodies within limits: into memory, or into a temporary file."""
 
 import asyncio
-import hashlib
 import os
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -17,17 +15,8 @@ from fedward.coordinator.api.problems import RequestRefused
 from fedward.coordinator.errors import LimitExceeded
 
 _SPOOL_BYTES = 4 * 1024 * 1024
-"""Bytes gathered before a thread hashes and writes them."""
+"""Bytes gathered before a thread writes them."""
 _PROGRESS_TIMEOUT_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class SpooledBody:
-    """A body on disk; the file is removed when the request ends."""
-
-    path: Path
-    digest: str
-    size_bytes: int
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
@@ -110,8 +99,8 @@ def _too_slow(timeout_s: float) -> RequestRefused:
 
 
 @asynccontextmanager
-async def spooled(request: Request, folder: Path, *, limit: int) -> AsyncIterator[SpooledBody]:
-    """Stream the body into a temporary file in `folder`.
+async def spooled(request: Request, folder: Path, *, limit: int) -> AsyncIterator[Path]:
+    """Stream the body into a file in `folder` that is removed at the end.
 
     Raises:
         LimitExceeded: more than `limit` bytes were announced or sent.
@@ -120,10 +109,9 @@ async def spooled(request: Request, folder: Path, *, limit: int) -> AsyncIterato
     handle, name = tempfile.mkstemp(dir=folder, prefix="upload-")
     try:
         with os.fdopen(handle, "wb") as file:
-            digest, size, buffer = hashlib.sha256(), 0, bytearray()
+            size, buffer = 0, bytearray()
 
             def flush() -> None:
-                digest.update(buffer)
                 file.write(buffer)
                 buffer.clear()
 
@@ -136,6 +124,6 @@ async def spooled(request: Request, folder: Path, *, limit: int) -> AsyncIterato
                 if len(buffer) >= _SPOOL_BYTES:
                     await run_in_threadpool(flush)
             await run_in_threadpool(flush)
-        yield SpooledBody(Path(name), f"sha256:{digest.hexdigest()}", size)
+        yield Path(name)
     finally:
         Path(name).unlink(missing_ok=True)  # noqa: ASYNC240  # also when cancelled

@@ -16,7 +16,6 @@ from fedward.coordinator.api.state import ApiState
 from fedward.coordinator.run_state import ENDED
 
 PAGE_EVENTS = 200
-_ENDED = frozenset(status.value for status in ENDED)
 
 
 async def is_over(state: ApiState, run: str, after_seq: int) -> bool:
@@ -51,7 +50,7 @@ async def event_stream(state: ApiState, run: str, after_seq: int) -> AsyncIterat
 
 def _look(state: ApiState, run: str, after_seq: int) -> tuple[list[views.AuditEventView], bool]:
     # The status first: what is recorded with the end is then among the events.
-    ended = state.coordinator.show_run(run).status in _ENDED
+    ended = state.coordinator.show_run(run).status in ENDED
     events = state.coordinator.run_events(run, after_seq=after_seq, limit=PAGE_EVENTS)
     return events, ended
 

@@ -1,10 +1,11 @@
 """The small bodies and parameters of operator calls that are no wire documents of their own."""
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Query
 from pydantic import ConfigDict, Field
 
+from fedward.coordinator.actors import Role
 from fedward.protocol.documents import Digest, Document, Name, Slug
 
 DAY_S = 24 * 3600.0
@@ -49,7 +50,7 @@ class TokenRequest(Document):
     )
 
     name: Name
-    role: Literal["admin", "operator", "researcher", "auditor"]
+    role: Role
     ttl_s: Annotated[float, Field(gt=0, le=90 * DAY_S)] = 30 * DAY_S
 
 

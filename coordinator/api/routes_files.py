@@ -67,8 +67,8 @@ async def add_model(
 ) -> views.ModelView:
     """Upload an initial model. The body is the safetensors file itself."""
     folder = state.settings.scratch
-    async with spooled(request, folder, limit=state.settings.max_model_bytes) as body:
-        return await run_in_threadpool(service.add_model, actor, body.path)
+    async with spooled(request, folder, limit=state.settings.max_model_bytes) as path:
+        return await run_in_threadpool(service.add_model, actor, path)
 
 
 @router.get("/models", tags=["models"])

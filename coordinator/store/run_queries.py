@@ -1,7 +1,8 @@
-"""Runs, attempts, tasks, jobs and model versions: the queries beyond one row by key."""
+"""Runs, what belongs to them, and studies: the queries beyond one row by key."""
 
 from sqlalchemy import Connection, and_, delete, func, or_, select, update
 
+from fedward.coordinator.run_state import ENDED, PENDING
 from fedward.coordinator.store import tables as t
 from fedward.coordinator.store.records import (
     AttemptRecord,
@@ -12,8 +13,8 @@ from fedward.coordinator.store.records import (
 )
 from fedward.coordinator.store.rows import add, fetch
 
-_ENDED = ("completed", "failed", "stopped")
-_PENDING = ("offered", "leased")
+_ENDED = sorted(status.value for status in ENDED)
+_PENDING = sorted(status.value for status in PENDING)
 
 
 def runs_newest_first(connection: Connection, *, after: str | None, limit: int) -> list[RunRecord]:
@@ -50,7 +51,7 @@ def round_numbers(connection: Connection, run: str, *, after: int | None, limit:
     return list(connection.scalars(query if after is None else query.where(a.round > after)).all())
 
 
-def newest_with_metrics(connection: Connection, run: str, kind: str) -> AttemptRecord | None:
+def newest_committed(connection: Connection, run: str, kind: str) -> AttemptRecord | None:
     """Return the run's newest committed attempt of this kind."""
     a = t.attempts.c
     query = (
@@ -178,7 +179,7 @@ def next_due(connection: Connection, *, now: float) -> float | None:
     return due
 
 
-# ---------------------------------------------------------------- versions
+# ---------------------------------------------------------------- versions, studies, traffic
 
 
 def versions_of(
