@@ -29,7 +29,7 @@ from fedward.coordinator.store.records import (
     TaskRecord,
     VersionRecord,
 )
-from fedward.coordinator.store.unit_of_work import UnitOfWork
+from fedward.coordinator.store.unit_of_work import Snapshot, UnitOfWork
 from fedward.coordinator.tasks import prepared_config
 from fedward.protocol.arrays import (
     Arrays,
@@ -118,19 +118,33 @@ def aggregate(context: Context, run: str) -> None:
     job = _load(context, run)
     if job is None:
         with context.store.transaction() as work:
-            run_queries.finish_job(work.connection, run, run_steps.AGGREGATE)
+            if not _is_aggregating(_current(work.connection, run)):
+                run_queries.finish_job(work.connection, run, run_steps.AGGREGATE)
         return
     _end(context, job, _compute(context, job))
 
 
 def _end(context: Context, job: _Job, outcome: _Outcome) -> None:
-    """Store an outcome, unless the run no longer waits for it, and take the job away."""
+    """Store an outcome and take the job away, unless the run no longer waits for it.
+
+    The job of the next attempt must stay: without it nobody would combine that one.
+    """
+    run = job.state.run
     with context.store.transaction() as work:
-        run_queries.finish_job(work.connection, job.state.run, run_steps.AGGREGATE)
-        record = run_steps.get(work.connection, job.state.run)
-        current = run_steps.load_state(work.connection, record)
-        if _is_waiting(current.attempt, job.attempt):
+        current = _current(work.connection, run)
+        is_waiting = _is_waiting(current, job.attempt)
+        if is_waiting or not _is_aggregating(current):
+            run_queries.finish_job(work.connection, run, run_steps.AGGREGATE)
+        if is_waiting:
             _store(context, work, job, outcome)
+
+
+def _current(connection: Snapshot, run: str) -> Attempt | None:
+    return run_steps.load_state(connection, run_steps.get(connection, run)).attempt
+
+
+def _is_aggregating(attempt: Attempt | None) -> bool:
+    return attempt is not None and attempt.status is AttemptStatus.AGGREGATING
 
 
 def _load(context: Context, run: str) -> _Job | None:

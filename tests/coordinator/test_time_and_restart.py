@@ -278,3 +278,19 @@ def test_the_plan_of_a_run_is_read_once(federation: Federation) -> None:
         plan = run_steps.plan_of_run(connection, record)
         assert document_digest(plan) == record.plan
         assert run_steps.plan_of_run(connection, record) is plan
+
+
+def test_a_late_second_combination_leaves_the_next_ones_job_alone(federation: Federation) -> None:
+    run, sites = begin(federation)
+    for site in sites.values():
+        site.work()
+    context = federation.coordinator.context
+    job = aggregation._load(context, run)
+    assert job is not None
+    outcome = aggregation._compute(context, job)  # its lease ends while it is at work
+    aggregation.aggregate(context, run)
+    for site in sites.values():
+        site.work()
+    assert federation.coordinator.show_run(run).phase == "evaluate aggregating"
+    aggregation._end(context, job, outcome)
+    assert federation.finish(run, sites).status == "completed"
