@@ -189,7 +189,8 @@ def test_apps_are_told_nothing(strategy: Strategy) -> None:
 
 # ---------------------------------------------------------------- laws
 
-differences = st.lists(st.floats(-100, 100, allow_subnormal=False), min_size=1, max_size=5)
+# float32's range: the squares stay far from the ends of float64
+differences = st.lists(st.floats(-100, 100, width=32), min_size=1, max_size=5)
 
 
 @every_optimiser
