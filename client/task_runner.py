@@ -79,6 +79,7 @@ class TaskRunner:
         self._worker = worker
         self._now = now
         self._monotonic = monotonic
+        self._plan: tuple[str, Plan] | None = None  # a run's tasks come one after another
 
     async def run(self, task: Task) -> Finished:
         """Do the task; a failure is a result, too.
@@ -92,12 +93,10 @@ class TaskRunner:
             finished = await self._run(task, scratch)
         except TaskFailed as failed:
             _log.warning("task %s: %s", task.task, failed)
-            result = TaskResult(fence=task.fence, model=task.model, failure=failed.failure)
-            finished = Finished(result)
-        except (OSError, MemoryError) as error:
-            _log.exception("task %s: out of disk or memory", task.task, exc_info=error)
-            failure = TaskFailure.RESOURCES
-            finished = Finished(TaskResult(fence=task.fence, model=task.model, failure=failure))
+            finished = Finished(_result(task, failure=failed.failure))
+        except (OSError, MemoryError):
+            _log.exception("task %s: out of disk or memory", task.task)
+            finished = Finished(_result(task, failure=TaskFailure.RESOURCES))
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
         duration_s = max(0.0, self._monotonic() - started)
@@ -107,24 +106,24 @@ class TaskRunner:
     async def _run(self, task: Task, scratch: Path) -> Finished:
         plan = await self._fetch_plan(task)
         accepted = self._accept(plan, task)
-        load = await self._load_frame(accepted)
-        model = await self._fetch(task.model, TaskFailure.MODEL_INVALID)
         if accepted.data_path is not None and not accepted.data_path.exists():
             detail = f"dataset {accepted.dataset}: {accepted.data_path} does not exist"
             raise TaskFailed(TaskFailure.DATASET_UNREADABLE, detail)
+        load = await self._load_frame(accepted)
+        model = await self._fetch(task.model, TaskFailure.MODEL_INVALID)
         files = self._journal.run_files(task.run)
-        local = None if files.local is None else self._workshop.kept.path(files.local)
+        context, local = self._kept(files.context), self._kept(files.local)
         arrays = await asyncio.to_thread(
             prepare_model, model, local, rules=plan.arrays, target=scratch / "model.safetensors"
         )
+        trained, state = scratch / "reply.safetensors", scratch / "state"
         frame = self._run_frame(task, plan, accepted) | {
             "arrays_path": str(arrays),
-            "state_path_in": self._kept_path(files.context),
-            "state_path_out": str(scratch / "state"),
-            "reply_path": str(scratch / "reply.safetensors"),
+            "state_path_in": None if context is None else str(context),
+            "state_path_out": str(state),
+            "reply_path": str(trained),
         }
-        answer = await self._ask_worker(load, frame)
-        reply = _Reply(answer, scratch / "reply.safetensors", scratch / "state")
+        reply = _Reply(await self._ask_worker(load, frame), trained, state)
         return await asyncio.to_thread(
             self._check, task, plan, model=model, files=files, reply=reply
         )
@@ -147,6 +146,8 @@ class TaskRunner:
         return accepted
 
     async def _fetch_plan(self, task: Task) -> Plan:
+        if self._plan is not None and self._plan[0] == task.plan:
+            return self._plan[1]
         path = await self._fetch(task.plan, TaskFailure.PLAN_INVALID, limit=MAX_PLAN_BYTES)
         try:
             plan = Plan.model_validate_json(path.read_bytes())
@@ -156,6 +157,7 @@ class TaskRunner:
         if digest != task.plan:
             detail = f"plan {task.plan}: got bytes that are not canonical"
             raise TaskFailed(TaskFailure.PLAN_INVALID, detail)
+        self._plan = (digest, plan)
         return plan
 
     async def _load_frame(self, accepted: Accepted) -> dict[str, Any]:
@@ -216,8 +218,8 @@ class TaskRunner:
         result = _result(task, metrics=metrics, num_examples=num_examples, update=update)
         return Finished(result, RunFiles(context=context, local=local))
 
-    def _kept_path(self, digest: str | None) -> str | None:
-        return None if digest is None else str(self._workshop.kept.path(digest))
+    def _kept(self, digest: str | None) -> Path | None:
+        return None if digest is None else self._workshop.kept.path(digest)
 
 
 def stable_number(name: str) -> int:

@@ -8,12 +8,9 @@ Memory: the received model and the reply are mapped files; the update is the onl
 """
 
 import mmap
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from typing_extensions import Buffer
 
 from fedward.protocol.arrays import (
     Arrays,
@@ -59,7 +56,7 @@ def prepare_model(model: Path, local: Path | None, *, rules: ArrayRules, target:
     _check_schema(kept, theirs, failure=TaskFailure.MODEL_INVALID)
     merged = {name: kept.get(name, array) for name, array in received.items()}
     with target.open("wb") as file:
-        file.writelines(_pieces(merged))
+        file.writelines(encode(merged))
     return target
 
 
@@ -75,12 +72,11 @@ def form_update(
     trained = _read(reply, TaskFailure.REPLY_INVALID)
     classes = _classes(base, rules)
     _check_schema(trained, base, failure=TaskFailure.SCHEMA_MISMATCH)
-    _check_finite(trained, "trained")
     update = subtract(trained, base, classes)
-    _check_finite(update, "difference of")
     local = {n: trained[n] for n in base if classes[n] is ArrayClass.LOCAL}
-    local_digest = kept.put(_pieces(local))[0] if local else None
-    digest, size = kept.put(_pieces(update))
+    _check_finite(update | local)  # what is not finite in `trained` is not in the difference
+    local_digest = kept.put(encode(local))[0] if local else None
+    digest, size = kept.put(encode(update))
     return FormedUpdate(UpdateRef(digest=digest, size_bytes=size), local_digest)
 
 
@@ -107,12 +103,8 @@ def _check_schema(got: Arrays, expected: Arrays, *, failure: TaskFailure) -> Non
         raise TaskFailed(failure, str(error)) from error
 
 
-def _check_finite(arrays: Arrays, what: str) -> None:
+def _check_finite(arrays: Arrays) -> None:
     try:
         require_finite(arrays)
     except NonFinite as error:
-        raise TaskFailed(TaskFailure.NON_FINITE, f"{what} {error}") from error
-
-
-def _pieces(arrays: Arrays) -> Iterable[Buffer]:
-    return encode(arrays)
+        raise TaskFailed(TaskFailure.NON_FINITE, f"after training: {error}") from error

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
 from fedward.protocol.canonical import sha256_digest
-from fedward.protocol.documents import NextStep, ResultReceipt, Task
+from fedward.protocol.documents import NextStep, ResultReceipt, Task, UpdateRef
 
 from .audit_events import EgressIntended, TaskGone
 from .backoff import Backoff
@@ -30,10 +30,6 @@ _MAY_COME_AGAIN = frozenset({"stale-fence"})
 """Refusals after which the same task may be leased again, with the same answer."""
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
-
-
-class TaskUnwanted(Exception):
-    """The coordinator refused a heartbeat: the task is no longer this site's."""
 
 
 class Agent:
@@ -81,9 +77,9 @@ class Agent:
         finished = self._journal.receive(task, now=self._now())
         try:
             settled = await self._do(task, finished)
-        except (TaskUnwanted, CallRefused) as refused:
-            if isinstance(refused, NotAdmitted | AgentOutdated):
-                raise
+        except (NotAdmitted, AgentOutdated):
+            raise
+        except CallRefused as refused:
             _log.warning("task %s is not wanted any more: %s", task.task, refused)
             gone = about(task, TaskGone(fence=task.fence), outcome="failure", reason="not-wanted")
             self._journal.record(gone, now=self._now())
@@ -107,24 +103,20 @@ class Agent:
         return await _beside(self._deliver(task, finished), self._beat_in_delivery(task))
 
     async def _beat(self, task: Task) -> None:
-        """Show life until cancelled; end only by raising."""
+        """Show life until cancelled; end only by raising CallRefused: the task is not wanted."""
         while True:
             await asyncio.sleep(min(task.lease_s / 4, _BEAT_AT_MOST_S))
             try:
                 await self._exchange.progress(task)
             except ConnectionFailed as error:
                 _log.warning("heartbeat of task %s: %s", task.task, error)
-            except CallRefused as refused:
-                if isinstance(refused, NotAdmitted | AgentOutdated):
-                    raise
-                raise TaskUnwanted(str(refused)) from refused
 
     async def _beat_in_delivery(self, task: Task) -> None:
         """Show life; a refusal counts for nothing, since the answer to the result decides.
 
         A heartbeat that crosses the accepted result on the way is refused, too.
         """
-        with contextlib.suppress(TaskUnwanted):
+        with contextlib.suppress(CallRefused):
             await self._beat(task)
 
     async def _deliver(self, task: Task, finished: Finished) -> bool:
@@ -132,21 +124,21 @@ class Agent:
         body = result.model_dump_json().encode()
         receipt = None
         for _ in range(_UPLOADS_AT_MOST):
+            self._intend(task, result.update, body)
             if result.update is not None:
-                update = result.update
-                self._intend(task, "update", update.digest, size_bytes=update.size_bytes)
-                file = self._workshop.kept.path(update.digest)
-                await self._exchange.upload(task, file, size_bytes=update.size_bytes)
-            self._intend(task, "result", sha256_digest(body), size_bytes=len(body))
+                file = self._workshop.kept.path(result.update.digest)
+                await self._exchange.upload(task, file, size_bytes=result.update.size_bytes)
             receipt = await self._exchange.submit(task, body)
             if receipt.next is NextStep.POLL:
                 break
         return receipt is not None and self._settle(task, receipt)
 
-    def _intend(self, task: Task, kind: str, digest: str, *, size_bytes: int) -> None:
+    def _intend(self, task: Task, update: UpdateRef | None, body: bytes) -> None:
         """Record what is about to leave the site; where that fails nothing leaves."""
-        details = EgressIntended(kind=kind, digest=digest, size_bytes=size_bytes)
-        self._journal.record(about(task, details), now=self._now())
+        leaving = [EgressIntended(kind="result", digest=sha256_digest(body), size_bytes=len(body))]
+        if update is not None:
+            leaving.insert(0, EgressIntended(kind="update", **update.model_dump()))
+        self._journal.record(*(about(task, details) for details in leaving), now=self._now())
 
     def _settle(self, task: Task, receipt: ResultReceipt) -> bool:
         final = receipt.next is NextStep.POLL and receipt.reason not in _MAY_COME_AGAIN
