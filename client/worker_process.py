@@ -11,16 +11,14 @@ import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
-from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 from fedward.protocol.documents import TaskFailure
 
 from .errors import TaskFailed, WorkerDied
-from .frames import MAX_FRAME_BYTES, BrokenFrame, read_frame, write_frame
+from .frames import LENGTH_BYTES, BrokenFrame, body_size, frame_bytes, parse_body
 
-_LENGTH_BYTES = 4
 _INHERITED = frozenset(
     {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH"}
 )
@@ -147,27 +145,18 @@ class WorkerProcess:
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise WorkerDied("the worker is not running")
-        frame = BytesIO()
-        write_frame(frame, dict(message))
+        frame = frame_bytes(message)
         try:
-            process.stdin.write(frame.getvalue())
+            process.stdin.write(frame)
             await process.stdin.drain()
-            answer = await _receive(process.stdout)
+            head = await process.stdout.readexactly(LENGTH_BYTES)
+            answer = parse_body(await process.stdout.readexactly(body_size(head)))
         except (OSError, asyncio.IncompleteReadError, BrokenFrame) as error:
             raise WorkerDied(f"the worker {process.pid} ended: {error}") from error
         if answer.get("ok") is True:
             return answer
         failure, told = _failure(answer.get("failure")), str(answer.get("message", ""))
         raise TaskFailed(failure, told.removeprefix(f"{failure.value}: "))
-
-
-async def _receive(stream: asyncio.StreamReader) -> dict[str, Any]:
-    head = await stream.readexactly(_LENGTH_BYTES)
-    size = int.from_bytes(head, "big")
-    if size > MAX_FRAME_BYTES:
-        raise BrokenFrame(f"frame of {size} bytes, at most {MAX_FRAME_BYTES} expected")
-    message = read_frame(BytesIO(head + await stream.readexactly(size)))
-    return {} if message is None else message
 
 
 def _failure(name: object) -> TaskFailure:
