@@ -10,7 +10,6 @@ This module builds the parts and connects them to the process: clock, environmen
 
 import asyncio
 import contextlib
-import logging
 import os
 import shutil
 import signal
@@ -30,15 +29,13 @@ from .cache import BlobFolder
 from .errors import AlreadyEnrolled, InvalidState, NotEnrolled
 from .exchange import Exchange
 from .journal import Journal, stored_membership
-from .keys import key_id, load_or_create_key, locked
+from .keys import key_id, load_key, load_or_create_key, locked
 from .policy import policy_digest
 from .settings import AgentSettings, Network, check_address
 from .task_runner import TaskRunner, Workshop
 from .transport import Identity, Transport
 from .work import Agent
 from .worker_process import WorkerProcess, worker_command, worker_environment
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +80,10 @@ def status(state: Path) -> Status:
     Raises:
         NotEnrolled: it holds no membership.
         AuditBroken: its audit log does not verify.
+        InvalidState: its key is missing or cannot be used.
     """
     membership = stored_membership(state / "agent.db")
-    key = load_or_create_key(state / "agent.key", token_bytes=clock.token_bytes)
+    key = load_key(state / "agent.key")
     with contextlib.closing(_journal(state, membership, policy=None)) as journal:
         return Status(membership, public_hex(key), journal.unfinished(), journal.audit.verify())
 
@@ -213,10 +211,7 @@ def _journal(state: Path, membership: Membership, *, policy: str | None) -> Jour
 
 
 def _transport(settings: AgentSettings, membership: Membership) -> Transport:
-    key_file = settings.state / "agent.key"
-    if not key_file.exists():
-        raise InvalidState(f"{key_file}: missing; without it this site cannot prove who it is")
-    key = load_or_create_key(key_file, token_bytes=clock.token_bytes)
+    key = load_key(settings.state / "agent.key")
     return Transport(
         settings.coordinator,
         network=settings.network,

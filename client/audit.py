@@ -83,8 +83,8 @@ class AuditLog:
         self._policy = policy
         self._token_bytes = token_bytes
 
-    def append(self, event: Event, *, now: float) -> int:
-        """Write one record inside the open transaction; return its number (from 1)."""
+    def append(self, event: Event, *, now: float) -> None:
+        """Write one record inside the open transaction."""
         if not self._connection.in_transaction:
             raise ValueError("an audit record is written inside a transaction")
         size = self._size()
@@ -107,19 +107,15 @@ class AuditLog:
         )
         nodes = merkle.new_nodes(size, merkle.leaf_hash(data), self._read)
         self._connection.executemany("INSERT INTO audit_nodes VALUES (?, ?, ?)", nodes)
-        return size + 1
 
     def head(self) -> Head:
         """Return size and root of the whole log."""
         size = self._size()
         return Head(size, merkle.root(size, self._read).hex())
 
-    def records(self, *, after_seq: int = 0) -> Iterator[bytes]:
-        """Yield the stored bytes of each record after `after_seq`, in order."""
-        rows = self._connection.execute(
-            "SELECT bytes FROM audit_events WHERE seq > ? ORDER BY seq", (after_seq,)
-        )
-        for (data,) in rows:
+    def records(self) -> Iterator[bytes]:
+        """Yield the stored bytes of each record, in order."""
+        for (data,) in self._connection.execute("SELECT bytes FROM audit_events ORDER BY seq"):
             yield bytes(data)
 
     def verify(self) -> Head:

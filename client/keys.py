@@ -20,13 +20,20 @@ KEY_ID_DIGITS = 32
 
 
 def load_or_create_key(file: Path, *, token_bytes: Callable[[int], bytes]) -> PrivateKey:
-    """Return the key in `file`; make it where there is none.
-
-    Raises:
-        InvalidState: the file is malformed, or others may read it.
-    """
+    """Return the key in `file`; make it where there is none. Raises as `load_key`."""
     if not file.exists():
         write_durably(file, token_bytes(SEED_BYTES).hex().encode() + b"\n", mode=0o600)
+    return load_key(file)
+
+
+def load_key(file: Path) -> PrivateKey:
+    """Return the key in `file`.
+
+    Raises:
+        InvalidState: there is none, it is malformed, or others may read it.
+    """
+    if not file.exists():
+        raise InvalidState(f"{file}: missing; without it this site cannot prove who it is")
     mode = file.stat().st_mode & 0o777
     if mode & 0o077:
         raise InvalidState(f"{file}: got mode {mode:o}, expected 600: others could read the key")

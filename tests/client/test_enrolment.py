@@ -69,6 +69,14 @@ def test_a_key_that_others_can_read_is_refused(coordinator, tmp_path):
         agent.status(tmp_path / "state")
 
 
+def test_asking_for_the_status_makes_no_new_key(coordinator, tmp_path):
+    enrol(coordinator, tmp_path)
+    (tmp_path / "state" / "agent.key").unlink()
+    with pytest.raises(InvalidState, match="cannot prove who it is"):
+        agent.status(tmp_path / "state")
+    assert not (tmp_path / "state" / "agent.key").exists()
+
+
 def test_plain_http_to_another_machine_is_refused(tmp_path):
     with pytest.raises(ValueError, match="expected https"):
         agent.enrol("http://fl.example.org", "fwi_x", tmp_path / "state")
