@@ -1,7 +1,7 @@
 """What a site records about itself: one model per action, and nothing else may be recorded.
 
 Details hold ids, digests, counts and stable names only: no paths, no exception texts, no
-values of data. The class name's docstring is the event's documentation.
+values of data. A class's docstring is the event's documentation.
 """
 
 from typing import ClassVar

@@ -62,19 +62,17 @@ async def join(
         library_versions=_library_versions(),
     )
     body = request.model_dump_json().encode()
-    for attempt in range(1, ATTEMPTS + 1):
+    for attempt in range(1, ATTEMPTS):
         try:
             return await _ask(transport, body, pinned=pinned)
         except Unreachable:
-            if attempt == ATTEMPTS:
-                raise
-        await sleep(backoff.delay_s(attempt))
-    raise ValueError("ATTEMPTS is at least 1")
+            await sleep(backoff.delay_s(attempt))
+    return await _ask(transport, body, pinned=pinned)
 
 
 async def _ask(transport: Transport, body: bytes, *, pinned: str) -> Membership:
     sent, answer = await transport.send("POST", "/agent/v1/enrol", body=body)
-    if answer.status >= 500 or answer.status in {408, 425, 429}:
+    if answer.means_later:
         raise Unreachable(f"enrolment: status {answer.status}")
     if answer.status >= 300:
         raise EnrolmentRefused(f"enrolment: {_told(answer)}")

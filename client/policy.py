@@ -1,7 +1,7 @@
 """Whether this site does what a plan asks; decided before any data is touched.
 
 Decides: which training code may run and which data set it sees. Leaves to others: whether the
-plan's bytes are the announced ones (`plans.py`) and what the code does with the data.
+plan's bytes are the announced ones (`task_runner.py`) and what the code does with the data.
 """
 
 from dataclasses import dataclass

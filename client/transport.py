@@ -44,6 +44,11 @@ class Answer:
     headers: Mapping[str, str]
     body: bytes
 
+    @property
+    def means_later(self) -> bool:
+        """Whether the coordinator asks to be called again later."""
+        return self.status >= 500 or self.status in _LATER
+
 
 @dataclass(frozen=True, slots=True)
 class Sent:
@@ -102,6 +107,7 @@ class Transport:
 
         Args:
             target: path and query, as the coordinator sees them.
+            headers: names in lower case.
             trusted_key: the coordinator's public key.
             wait_s: how long the coordinator may take on purpose (long poll).
 
@@ -112,7 +118,7 @@ class Transport:
         """
         sent, answer = await self.send(method, target, body=body, headers=headers, wait_s=wait_s)
         self.verify(sent, answer, trusted_key=trusted_key)
-        if answer.status in _LATER or answer.status >= 500:
+        if answer.means_later:
             raise _later(answer, f"{method} {target}")
         if answer.status >= 400:
             raise _refusal(answer)
@@ -149,8 +155,7 @@ class Transport:
                 data = await _read(response)
         except httpx.TransportError as error:
             raise Unreachable(f"{method} {target}: {type(error).__name__}: {error}") from error
-        lower = {name.lower(): value for name, value in response.headers.items()}
-        return signed, Answer(response.status_code, lower, data)
+        return signed, Answer(response.status_code, dict(response.headers), data)
 
     def verify(self, sent: Sent, answer: Answer, *, trusted_key: bytes) -> None:
         """Check that `trusted_key` signed this answer to this request.
@@ -178,7 +183,7 @@ class Transport:
             "content-type": "application/json",
             "fedward-protocol": PROTOCOL_VERSION,
             "accept-encoding": "identity",  # the signature covers the bytes as they travel
-            **{name.lower(): value for name, value in headers.items()},
+            **headers,
         }
         added = sign_request(
             self._identity.key,
