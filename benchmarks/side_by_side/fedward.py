@@ -23,7 +23,7 @@ from side_by_side.processes import BenchmarkFailed, Processes, processes, used
 from side_by_side.timing import RunTimes, from_ends
 
 START_LIMIT_S = 60.0
-LOOK_S = 0.25
+LOOK_S = 0.5
 SITES = ("site-0", "site-1", "site-2")
 ENDED = frozenset({"completed", "failed", "stopped"})
 AGENT = """\

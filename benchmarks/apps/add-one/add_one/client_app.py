@@ -7,7 +7,7 @@ app = ClientApp()
 
 
 @app.train()
-def train(msg: Message, context: Context) -> Message:
+def train(msg: Message, context: Context) -> Message:  # noqa: ARG001  Flower calls it so
     received = msg.content["arrays"]
     changed = ArrayRecord({name: Array(array.numpy() + 1) for name, array in received.items()})
     content = RecordDict({"arrays": changed, "metrics": MetricRecord({"num-examples": 1})})
