@@ -89,7 +89,7 @@ def main() -> None:
         found = measure(write_updates(Path(folder), size), size)
     show(found, size)
     if arguments.json:
-        print(json.dumps({"aggregation": result(found, size)}))
+        print(json.dumps(result(found, size)))
 
 
 def result(found: Found, size: Size) -> dict[str, float]:
