@@ -4,6 +4,7 @@ The `type` of a problem is `/problems/<name>`; names are stable, titles and deta
 people. A fault of our own is told as `internal-error` with nothing of the exception in it.
 """
 
+import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,7 +12,6 @@ from typing import Any
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
-from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
 from fedward.coordinator.errors import (
@@ -145,7 +145,9 @@ def problem_response(shown: Problem, headers: Mapping[str, str] | None = None) -
         extra.setdefault("WWW-Authenticate", "Bearer")
     if shown.status == 503:
         extra.setdefault("Retry-After", "5")
-    return Response(to_json(shown), status_code=shown.status, headers=extra, media_type=MEDIA_TYPE)
+    # What a peer sent is told back, and may be no Unicode: its lone surrogates become "?".
+    body = json.dumps(shown.model_dump(), ensure_ascii=False, default=str).encode(errors="replace")
+    return Response(body, status_code=shown.status, headers=extra, media_type=MEDIA_TYPE)
 
 
 def refused_input(errors: Sequence[Any]) -> Problem:

@@ -1,4 +1,4 @@
-"""The route class of both halves: the role table first, then no unknown query parameter."""
+"""The route class of both halves: roles, then no unknown query parameter, then JSON text."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any, cast
@@ -10,13 +10,14 @@ from starlette.concurrency import run_in_threadpool
 
 from fedward.coordinator.actors import Actor
 from fedward.coordinator.api.auth import permits, permitted_roles
+from fedward.coordinator.api.json_body import JsonRequest
 from fedward.coordinator.api.problems import RequestRefused
 from fedward.coordinator.api.state import api_state
 from fedward.coordinator.errors import NotAllowed
 
 
 class StrictRoute(APIRoute):
-    """Refuses query parameters that the route does not declare."""
+    """Refuses query parameters that the route does not declare, and text that is not Unicode."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Wrap fastapi's handler."""
@@ -30,7 +31,7 @@ class StrictRoute(APIRoute):
                     "invalid-parameter", f"unknown query parameters: {', '.join(unknown)}",
                     status=422, got=unknown, expected=sorted(known),
                 )  # fmt: skip
-            return await inner(request)
+            return await inner(JsonRequest(request.scope, request.receive))
 
         return handle
 
