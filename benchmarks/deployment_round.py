@@ -24,7 +24,7 @@ from side_by_side.timing import RunTimes, machine, median_s
 APP = Path(__file__).resolve().parent / "apps" / "add-one"
 MB_ELEMENTS = 250_000
 """Numbers of float32 in a megabyte."""
-QUICK_S = 38.0
+QUICK_S = 36.0
 """Seconds from the start after which Flower's run may end with its second round."""
 WARM_UP_ROUNDS = 1
 PROFILED_ROUNDS = 100
@@ -39,7 +39,7 @@ class Rounds:
 
 
 SIZES = {1: Rounds(fedward=20, flower=6), 100: Rounds(fedward=5, flower=4)}
-QUICK_SIZES = {1: Rounds(fedward=10, flower=3)}
+QUICK_SIZES = {1: Rounds(fedward=8, flower=3)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-STOP_S = 3.0
+STOP_S = 1.0
 """How long processes may take to end by themselves; what they did is measured by then."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
