@@ -19,38 +19,8 @@ from .errors import InvalidFile
 PLACEHOLDER = "sha256:" + "0" * 64
 """Stands for the model while the rest of a plan is checked."""
 
-TEMPLATE = """\
-# A plan: what a run will execute. Check it with `fedward plan validate {file}`,
-# hand it in with `fedward plan submit {file}`.
-name = "{name}"
-study = "{study}"
-dataset = "{dataset}"        # the name of the data in each site's agent.toml
-seed = 1
-
-[app]
-recipe = "tabular"           # or bundle = "sha256:..." from `fedward app upload DIR`
-
-[app.config]                 # reaches the app as context.run_config
-target = "outcome"           # the column to predict, 0 or 1
-features = "age,weight"      # the columns to predict from
-model = "logistic"           # or "mlp"
-epochs = 1
-batch-size = 32
-learning-rate = 0.1
-
-[rounds]
-count = 10
-quorum = 2                   # fewer answers than this fail the attempt
-deadline_s = 600             # seconds without a sign of life
-grace_s = 10                 # after the quorum's last update
-
-[strategy]
-name = "fedavg"              # or "fedprox" with [strategy.parameters]
-
-# Where the first model comes from. A recipe makes it from the seed; an uploaded app needs one:
-# [initial]
-# file = "start.safetensors" # or call = "pkg.task:Net" and directory = "path/to/app"
-"""
+APP_TABLES = {"train-config": "train_config", "evaluate-config": "evaluate_config"}
+"""Tables under [app] with a hyphen in the file, as Flower writes keys, and their plan fields."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +49,13 @@ def read_plan_file(path: Path) -> PlanFile:
     """Read a plan file; `complete_plan` checks its fields.
 
     Raises:
-        InvalidFile: it cannot be read, is no TOML, or says two things about the model.
+        InvalidFile: it cannot be read, is no TOML, or says two things about the model or a table.
     """
     try:
         fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidFile(f"{path}: {error}") from error
+    _rename_app_tables(path, fields)
     given = fields.pop("initial", None)
     model = fields.pop("model", None)
     if given is not None and model is not None:
@@ -141,6 +112,17 @@ def describe_invalid(path: Path, error: ValidationError) -> str:
         got = "" if item["type"] == "missing" else f", got {item['input']!r:.80}"
         lines.append(f"{path}: {key}: {item['msg']}{got}")
     return "\n".join(lines)
+
+
+def _rename_app_tables(path: Path, fields: dict[str, Any]) -> None:
+    app = fields.get("app")
+    if not isinstance(app, dict):
+        return
+    for written, field in APP_TABLES.items():
+        if written in app and field in app:
+            raise InvalidFile(f"{path}: app: got both {written} and {field}, expected one of them")
+        if written in app:
+            app[field] = app.pop(written)
 
 
 def _read_initial(path: Path, given: object) -> Initial:

@@ -32,20 +32,24 @@ def init(
     file: PlanPath,
     study: Annotated[str, typer.Option(help="The study that the plan belongs to.")] = "my-study",
     dataset: Annotated[str, typer.Option(help="The data's name in agent.toml.")] = "my-data",
+    bundle: Annotated[
+        str | None, typer.Option(help="For an uploaded app: its digest, sha256:…")
+    ] = None,
 ) -> None:
-    """Write a plan file to fill in.
+    """Write a plan file to fill in, for the recipe `tabular` or an uploaded app.
 
     Example: fedward plan init sepsis.toml --study sepsis --dataset icu
     """
-    from .plan_file import TEMPLATE
+    from .plan_template import write_template
 
-    text = TEMPLATE.format(file=file, name=file.stem, study=study, dataset=dataset)
+    text = write_template(file, study=study, dataset=dataset, bundle=bundle)
     try:
         with file.open("x", encoding="utf-8") as out:
             out.write(text)
     except OSError as error:
         raise InvalidFile(f"{file}: {error.strerror}") from error
-    session(ctx).show_fields({"file": str(file)}, done="Fill in [app.config] and validate it.")
+    done = "Fill in [app.config] and validate it." if bundle is None else "Fill it in, submit it."
+    session(ctx).show_fields({"file": str(file)}, done=done)
 
 
 @app.command(cls=OperatorCommand)

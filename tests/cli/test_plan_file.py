@@ -1,5 +1,6 @@
 """Plan files: every mistake is told with the file and the key."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -7,12 +8,12 @@ import pytest
 from fedward.cli.errors import InvalidFile
 from fedward.cli.plan_file import (
     PLACEHOLDER,
-    TEMPLATE,
     Initial,
     complete_plan,
     parse_initial,
     read_plan_file,
 )
+from fedward.cli.plan_template import write_template
 
 SMALL = """
 name = "p"
@@ -31,13 +32,42 @@ def written(folder: Path, text: str) -> Path:
 
 
 def test_the_template_is_a_plan(tmp_path: Path) -> None:
-    text = TEMPLATE.format(file="plan.toml", name="n", study="s", dataset="d")
+    text = write_template(Path("plan.toml"), study="s", dataset="d", bundle=None)
     plan = complete_plan(
         read_plan_file(written(tmp_path, text)), model=PLACEHOLDER, prepare="statistics"
     )
     assert plan.rounds.count == 10
     assert plan.app.config["features"] == "age,weight"
     assert plan.prepare == "statistics"
+
+
+def test_the_template_of_an_uploaded_app_has_none_of_the_recipes_settings(tmp_path: Path) -> None:
+    text = write_template(Path("plan.toml"), study="s", dataset="d", bundle=PLACEHOLDER)
+    file = read_plan_file(written(tmp_path, text))
+    plan = complete_plan(file, model=PLACEHOLDER, prepare=None)
+    assert (plan.app.bundle, plan.app.recipe, plan.app.config) == (PLACEHOLDER, None, {})
+    assert file.initial is None
+    # Each commented table is one that a plan has: without "# " it is a plan as well.
+    filled = re.sub(r"^# (?=\[|[a-z-]+ = )", "", text, flags=re.MULTILINE)
+    everything = read_plan_file(written(tmp_path, filled))
+    assert everything.initial is not None
+    plan = complete_plan(everything, model=PLACEHOLDER, prepare=None)
+    assert plan.app.config == {"local-epochs": 2}
+    assert plan.app.train_config == {"lr": 0.01}
+
+
+def test_messages_to_the_app_have_their_own_settings(tmp_path: Path) -> None:
+    tables = "[app.train-config]\nlr = 0.05\n[app.evaluate-config]\nfull = true\n"
+    file = written(tmp_path, SMALL.replace("[rounds]", tables + "[rounds]"))
+    plan = complete_plan(read_plan_file(file), model=PLACEHOLDER, prepare=None)
+    assert (plan.app.train_config, plan.app.evaluate_config) == ({"lr": 0.05}, {"full": True})
+
+
+def test_a_table_that_is_written_in_two_ways_is_refused(tmp_path: Path) -> None:
+    tables = "[app.train-config]\nlr = 0.05\n[app.train_config]\nlr = 0.1\n"
+    file = written(tmp_path, SMALL.replace("[rounds]", tables + "[rounds]"))
+    with pytest.raises(InvalidFile, match="both train-config and train_config"):
+        read_plan_file(file)
 
 
 def test_a_file_may_choose_its_own_preparation(tmp_path: Path) -> None:
