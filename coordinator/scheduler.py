@@ -23,6 +23,8 @@ from fedward.coordinator.store.records import JobRecord
 LEASE_S = 3600.0
 """A job that takes longer is taken for lost; doing it twice changes nothing."""
 HOUSEKEEPING_S = 60.0
+STORAGE_FAULTS = (CoordinatorError, OSError, MemoryError)
+"""What passes by itself, or when somebody makes room: the work is done again later."""
 _BATCH = 100
 _RETRY_S = 1.0
 _RETRY_MAX_S = 60.0
@@ -58,12 +60,34 @@ def next_due(context: Context) -> float | None:
 def perform(context: Context, job: JobRecord) -> None:
     """Perform a job. One that fails, for want of disk say, stays as it is and may be repeated."""
     if job.kind == run_steps.AGGREGATE:
-        aggregation.aggregate(context, job.run)
-        return
+        _aggregate(context, job.run)
+    else:
+        _tick(context, job.run)
+
+
+def tick_open_runs(context: Context) -> None:
+    """Let every run look at the time: a clock that was set back leaves timers in the future."""
+    with context.store.reading() as connection:
+        found = run_queries.open_runs(connection)
+    for record in found:
+        _tick(context, record.run)
+
+
+def _tick(context: Context, run: str) -> None:
     with context.store.transaction() as work:
-        run_queries.finish_job(work.connection, job.run, run_steps.TICK)
-        record = run_steps.get(work.connection, job.run)
+        run_queries.finish_job(work.connection, run, run_steps.TICK)
+        record = run_steps.get(work.connection, run)
         run_steps.take(context, work, record=record, event=Tick(), actor=SYSTEM)
+
+
+def _aggregate(context: Context, run: str) -> None:
+    try:
+        aggregation.aggregate(context, run)
+    except STORAGE_FAULTS:
+        raise
+    except Exception:  # noqa: BLE001  outermost: one run's answers must not end all runs
+        _log.exception("the answers of %s could not be combined", run)
+        aggregation.give_up(context, run)
 
 
 class Scheduler:
@@ -82,12 +106,19 @@ class Scheduler:
 
     async def run(self) -> None:
         """Recover, then perform jobs until `stop`."""
-        await asyncio.to_thread(self._coordinator.start)
-        housekeeping_at = self._context.clock()
+        if await self._insist(self._recover) is None:
+            return  # stopped before storage could be written
+        await self._insist(tick_open_runs)
+        housekeeping_at = last = self._context.clock()
         async with asyncio.TaskGroup() as group:
             while not self._stopping.is_set():
                 seen = self._context.notifier.version("jobs")
-                if self._context.clock() >= housekeeping_at:
+                now = self._context.clock()
+                if now < last:
+                    await self._insist(tick_open_runs)
+                    housekeeping_at = now
+                last = now
+                if now >= housekeeping_at:
                     await self._insist(lifecycle.keep_house)
                     housekeeping_at = self._context.clock() + HOUSEKEEPING_S
                 for job in await self._insist(claim) or ():
@@ -97,6 +128,10 @@ class Scheduler:
                 pause_s = max(0.0, until - self._context.clock())
                 await self._context.notifier.wait("jobs", pause_s, since=seen)
         await asyncio.to_thread(self._coordinator.stop)
+
+    def _recover(self, _: Context) -> bool:
+        self._coordinator.start()
+        return True
 
     async def _perform(self, job: JobRecord) -> None:
         def work(context: Context) -> None:
@@ -114,7 +149,7 @@ class Scheduler:
         while True:
             try:
                 return await asyncio.to_thread(work, self._context)
-            except (CoordinatorError, OSError, MemoryError):
+            except STORAGE_FAULTS:
                 _log.exception("the scheduler tries again in %.0f s", delay_s)
             try:
                 async with asyncio.timeout(delay_s):

@@ -15,7 +15,8 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -23,7 +24,7 @@ import uvicorn
 from fedward.coordinator.api.app import begin_stop, create_app
 from fedward.coordinator.blobs import Blobs
 from fedward.coordinator.clock import system_clock
-from fedward.coordinator.errors import CoordinatorError
+from fedward.coordinator.errors import CoordinatorError, Unavailable
 from fedward.coordinator.keys import load_or_create_seed
 from fedward.coordinator.notify import Notifier
 from fedward.coordinator.scheduler import Scheduler
@@ -36,6 +37,9 @@ _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _BACKLOG = 2048
 _KEEP_ALIVE_S = 75
 """Longer than a long poll's pause between two requests, so that agents keep their connection."""
+
+_RESERVE_BYTES = 256 * 1024
+"""Kept free for a start on a full disk: more than SQLite's index and log take to be opened."""
 
 
 class CannotServe(CoordinatorError):
@@ -74,7 +78,7 @@ def open_coordinator(settings: Settings) -> Coordinator:
     """Open the store in the folder (migrated), the blobs and the key; the caller has the lock."""
     shutil.rmtree(settings.scratch, ignore_errors=True)
     settings.scratch.mkdir(mode=0o700)
-    store = Store(settings.database_url)
+    store = _open_store(settings)
     seed = load_or_create_seed(settings.key_path, token_bytes=secrets.token_bytes)
     return Coordinator(
         store,
@@ -84,6 +88,28 @@ def open_coordinator(settings: Settings) -> Coordinator:
         system_clock,
         secrets.token_bytes,
     )
+
+
+def _open_store(settings: Settings) -> Store:
+    """Open the database. SQLite makes two files for it, so a full disk takes the reserve."""
+    reserve = settings.data / "reserve"
+    try:
+        store = Store(settings.database_url)
+    except Unavailable:
+        if not reserve.exists():
+            raise
+        reserve.unlink()
+        store = Store(settings.database_url)
+    if not reserve.exists():
+        _fill_reserve(reserve)
+    return store
+
+
+def _fill_reserve(reserve: Path) -> None:
+    try:
+        reserve.write_bytes(bytes(_RESERVE_BYTES))
+    except OSError:  # no space for it now; the next start tries again
+        reserve.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -103,8 +129,8 @@ def locked_folder(settings: Settings) -> Iterator[None]:
                 "data-in-use", f"{settings.data} is used by another coordinator (process {holder})"
             ) from error
         file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
+        with suppress(OSError):  # a full disk; the lock is held all the same
+            os.write(file.fileno(), f"{os.getpid()}\n".encode())
         yield
 
 

@@ -177,6 +177,7 @@ def install(app: FastAPI) -> None:
         ProtocolError: _domain_error,
         RequestValidationError: _validation_error,
         HTTPException: _http_error,
+        OSError: _storage_error,
         Exception: _our_fault,
     }
     for handled, handler in handlers.items():
@@ -202,6 +203,15 @@ async def _http_error(request: Request, error: HTTPException) -> Response:
         got=request.method if error.status_code == 405 else None, expected=allowed,
     )  # fmt: skip
     return problem_response(shown, error.headers)
+
+
+async def _storage_error(request: Request, error: OSError) -> Response:
+    """Answer for a file that could not be read or written, for want of space say."""
+    if isinstance(error, ConnectionError | TimeoutError):
+        return await _our_fault(request, error)  # of no file
+    _log.error("%s %s: storage failed", request.method, request.url.path, exc_info=error)
+    detail = f"storage failed: {error.strerror or type(error).__name__}; nothing changed"
+    return problem_response(problem_of(Unavailable("storage-unavailable", detail)))
 
 
 async def _our_fault(request: Request, error: Exception) -> Response:
