@@ -57,7 +57,7 @@ def require_app(directory: Path) -> None:
     project = directory / "pyproject.toml"
     try:
         document = tomllib.loads(project.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidFile(f"{project}: {error}") from error
     found: object = document
     for key in ("tool", "flwr", "app", "components", "clientapp"):

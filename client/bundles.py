@@ -64,7 +64,7 @@ def clientapp_of(app: Path) -> str:
     try:
         text = (app / "pyproject.toml").read_text(encoding="utf-8")
         value = tomllib.loads(text)["tool"]["flwr"]["app"]["components"]["clientapp"]
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, KeyError, TypeError) as error:
+    except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
         detail = f"{app.name}: pyproject.toml names no clientapp: {error}"
         raise TaskFailed(TaskFailure.APP_INVALID, detail) from error
     if not isinstance(value, str) or ":" not in value:

@@ -79,7 +79,7 @@ def load_bundle(directory: Path, *, clientapp: str | None) -> LoadedApp:
         section = tomllib.loads(text)["tool"]["flwr"]["app"]
         reference = clientapp or section["components"]["clientapp"]
         config = flatten(section.get("config", {}))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, RecursionError, KeyError, TypeError) as error:
         raise TaskFailed(
             TaskFailure.APP_INVALID, f"{directory}: pyproject.toml is no Flower app's: {error!r}"
         ) from error

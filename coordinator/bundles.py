@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
 from fedward.coordinator.errors import LimitExceeded, UpdateRefused
 from fedward.protocol.documents import Scalar
 
@@ -26,6 +28,7 @@ MAX_MANIFEST_BYTES = 1024**2
 _READ_BYTES = 1024**2
 _CLIENTAPP = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _BAD_CHARACTERS = re.compile(r'[\x00-\x1f<>:"|?*\\]')
+_SCALAR: TypeAdapter[Scalar] = TypeAdapter(Scalar, config=ConfigDict(allow_inf_nan=False))
 _COMPRESSIONS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 
 
@@ -116,8 +119,10 @@ def _read_manifest(archive: zipfile.ZipFile) -> dict[str, Any]:
         raise _invalid(f"pyproject.toml: more than {MAX_MANIFEST_BYTES} bytes")
     try:
         return tomllib.loads(archive.read("pyproject.toml").decode())
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # TOML, UTF-8, a number of thousands of digits
         raise _invalid("pyproject.toml: not TOML in UTF-8") from error
+    except RecursionError as error:
+        raise _invalid("pyproject.toml: nested too deeply") from error
 
 
 def _describe(manifest: dict[str, Any], files: tuple[str, ...]) -> Bundle:
@@ -136,7 +141,14 @@ def _describe(manifest: dict[str, Any], files: tuple[str, ...]) -> Bundle:
     for field, value in (("name", name), ("version", version)):
         if not isinstance(value, str) or not 1 <= len(value) <= 200:
             raise _invalid(f"pyproject.toml: [project] {field}: expected 1 to 200 characters")
-    return Bundle(str(name), str(version), clientapp, _flatten(_table(app, "config")), files)
+    return Bundle(str(name), str(version), clientapp, _read_config(app), files)
+
+
+def _read_config(app: Mapping[str, Any]) -> dict[str, Scalar]:
+    try:
+        return _flatten(_table(app, "config"))
+    except RecursionError as error:  # a key of hundreds of dots, which TOML's parser takes
+        raise _invalid("pyproject.toml: [tool.flwr.app.config]: nested too deeply") from error
 
 
 def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
@@ -146,14 +158,23 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
         name = f"{prefix}{key}"
         if isinstance(value, Mapping):
             flat |= _flatten(value, f"{name}.")
-        elif isinstance(value, bool | int | float | str):
-            flat[name] = value
         else:
-            raise _invalid(
-                f"pyproject.toml: [tool.flwr.app.config] {name}: "
-                f"got {type(value).__name__}, expected a text, number or truth value"
-            )
+            flat[name] = _scalar(name, value)
     return flat
+
+
+def _scalar(name: str, value: object) -> Scalar:
+    """Return a setting that a wire document can hold."""
+    where = f"pyproject.toml: [tool.flwr.app.config] {name[:200]}"
+    if not isinstance(value, bool | int | float | str):
+        kind = type(value).__name__
+        raise _invalid(f"{where}: got {kind}, expected a text, number or truth value")
+    try:
+        return _SCALAR.validate_python(value)
+    except ValidationError as error:
+        got = f"{len(value)} characters" if isinstance(value, str) else str(value)
+        expected = "a finite number, or a text of at most 16384 characters"
+        raise _invalid(f"{where}: got {got}, expected {expected}") from error
 
 
 def _table(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:

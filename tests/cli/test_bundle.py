@@ -65,3 +65,12 @@ def test_a_folder_that_names_no_clientapp_is_refused(
     (app_dir / "pyproject.toml").write_text(text)
     with pytest.raises(InvalidFile, match=r"pyproject\.toml"):
         write_bundle(app_dir, tmp_path / "a.zip")
+
+
+@pytest.mark.parametrize("value", ["[" * 5000 + "]" * 5000, "1" * 5000])
+def test_a_manifest_nested_or_long_beyond_measure_is_refused(
+    app_dir: Path, tmp_path: Path, value: str
+) -> None:
+    (app_dir / "pyproject.toml").write_text(f"{PYPROJECT}a = {value}\n")
+    with pytest.raises(InvalidFile, match=r"pyproject\.toml"):
+        write_bundle(app_dir, tmp_path / "a.zip")

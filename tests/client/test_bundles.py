@@ -63,3 +63,10 @@ def test_an_app_without_a_clientapp_is_refused(tmp_path, manifest):
     app = pack(tmp_path, ("pyproject.toml", manifest))
     with pytest.raises(TaskFailed, match="clientapp"):
         clientapp_of(app)
+
+
+@pytest.mark.parametrize("value", ["[" * 5000 + "]" * 5000, "1" * 5000])
+def test_a_manifest_that_is_nested_or_long_beyond_measure_names_no_clientapp(tmp_path, value):
+    (tmp_path / "pyproject.toml").write_text(f"{MANIFEST}a = {value}\n")
+    with pytest.raises(TaskFailed, match="names no clientapp"):
+        clientapp_of(tmp_path)
