@@ -1,8 +1,9 @@
 """`fedward serve`: one process, one port, the API and the scheduler together.
 
 The shell that owns the clock, the randomness, the folder's lock, the socket and the signals.
-Order at start: address, folder, lock, store, key, socket; so that a second coordinator on the
-same folder is refused before it touches anything. SIGTERM and SIGINT answer the open long
+Order at start: address, certificate, folder, lock, socket, store, key, application, and last the
+first token, which is shown once: what can fail fails before it is made, and a second coordinator
+on the same folder is refused before it touches anything. SIGTERM and SIGINT answer the open long
 polls, end the event streams, let running requests end (`stop_timeout_s`) and return.
 """
 
@@ -13,6 +14,7 @@ import secrets
 import shutil
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +23,7 @@ from typing import Any
 
 import uvicorn
 
+from fedward.coordinator.access import BOOTSTRAP_S
 from fedward.coordinator.api.app import begin_stop, create_app
 from fedward.coordinator.blobs import Blobs
 from fedward.coordinator.clock import system_clock
@@ -32,6 +35,7 @@ from fedward.coordinator.service import Coordinator
 from fedward.coordinator.settings import Settings, require_safe_address
 from fedward.coordinator.store.unit_of_work import Store
 from fedward.protocol.signatures import new_private_key
+from fedward.protocol.timestamps import to_timestamp
 
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 _BACKLOG = 2048
@@ -43,7 +47,7 @@ _RESERVE_BYTES = 256 * 1024
 
 
 class CannotServe(CoordinatorError):
-    """The folder is in use, the address cannot be had, or the scheduler failed."""
+    """Folder, certificate or address cannot be used, or the start or the scheduler failed."""
 
 
 def serve(settings: Settings) -> None:
@@ -51,14 +55,18 @@ def serve(settings: Settings) -> None:
 
     Raises:
         InvalidSettings: plain HTTP on an address that other machines can reach.
-        CannotServe: `data-in-use`, `address-unavailable`, or later `scheduler-ended`.
+        CannotServe: `tls-unusable`, `data-unusable`, `data-in-use`, `address-unavailable`,
+            `start-failed`, or later `scheduler-ended`.
         InvalidKey: the key file cannot be trusted.
     """
     require_safe_address(settings)
+    require_certificate(settings)
     logging.basicConfig(level=logging.WARNING, format=_LOG_FORMAT)
-    settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _data_usable(settings):
+        settings.data.mkdir(mode=0o700, parents=True, exist_ok=True)
     with locked_folder(settings), listening(settings) as listener:
-        coordinator = open_coordinator(settings)
+        with _data_usable(settings):
+            coordinator = open_coordinator(settings)
         app = create_app(
             coordinator,
             Scheduler(coordinator),
@@ -66,12 +74,40 @@ def serve(settings: Settings) -> None:
             clock=system_clock,
             on_fault=lambda: server.fail(),  # noqa: PLW0108  # it is made below
         )
-        server = _Server(_uvicorn_config(app, settings), on_stop=lambda: begin_stop(app))
+        server = _Server(
+            _uvicorn_config(app, settings),
+            on_start=lambda: _announce(coordinator, settings, listener),
+            on_stop=lambda: begin_stop(app),
+        )
         with _signals_end(server):
-            _announce(coordinator, settings, listener)
             server.run(sockets=[listener])
         if server.failed:
             raise CannotServe("scheduler-ended", "the scheduler failed; the log above says why")
+        if not server.started:
+            raise CannotServe("start-failed", "the start failed; the log above says why")
+
+
+def require_certificate(settings: Settings) -> None:
+    """Load the certificate and its key, if TLS is served here.
+
+    Raises:
+        CannotServe: a file is missing, is no PEM, or the two do not belong together.
+    """
+    if settings.tls_cert is None or settings.tls_key is None:
+        return
+    for name, file in (("tls_cert", settings.tls_cert), ("tls_key", settings.tls_key)):
+        try:
+            file.read_bytes()
+        except OSError as error:
+            raise CannotServe("tls-unusable", f"{name} {file}: {error.strerror}") from error
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
+    except (ssl.SSLError, OSError) as error:
+        raise CannotServe(
+            "tls-unusable",
+            f"tls_cert {settings.tls_cert} with tls_key {settings.tls_key}: expected a PEM "
+            f"certificate chain and its private key: {error}",
+        ) from error
 
 
 def open_coordinator(settings: Settings) -> Coordinator:
@@ -113,13 +149,27 @@ def _fill_reserve(reserve: Path) -> None:
 
 
 @contextmanager
+def _data_usable(settings: Settings) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise CannotServe(
+            "data-unusable",
+            f"data folder {settings.data}: {error.strerror} ({error.filename}); expected a folder "
+            "that this user may write",
+        ) from error
+
+
+@contextmanager
 def locked_folder(settings: Settings) -> Iterator[None]:
     """Hold the folder for this process; the lock ends with the process, however it ends.
 
     Raises:
-        CannotServe: another process holds it.
+        CannotServe: another process holds it, or the folder cannot be written.
     """
-    with settings.lock_path.open("a+", encoding="ascii") as file:
+    with _data_usable(settings):
+        lock = settings.lock_path.open("a+", encoding="ascii")
+    with lock as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -157,16 +207,25 @@ def listening(settings: Settings) -> Iterator[socket.socket]:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that answers long polls before it waits for connections to end."""
+    """uvicorn that says when it serves, and answers long polls before it waits for their end."""
 
-    def __init__(self, config: uvicorn.Config, *, on_stop: Callable[[], None]) -> None:
+    def __init__(
+        self, config: uvicorn.Config, *, on_start: Callable[[], None], on_stop: Callable[[], None]
+    ) -> None:
         super().__init__(config)
+        self._on_start = on_start
         self._on_stop = on_stop
         self.failed = False
 
     def fail(self) -> None:
         """End because of a fault: timers no longer fire, so nothing may look alive."""
         self.failed = self.should_exit = True
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Start, and only then say so."""
+        await super().startup(sockets=sockets)
+        if self.started:
+            self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Wake everyone who waits, then shut down."""
@@ -220,5 +279,10 @@ def _announce(coordinator: Coordinator, settings: Settings, listener: socket.soc
     token = coordinator.bootstrap_token()
     if token is not None:
         sys.stdout.write(f"admin token, shown only this once: {token}\n")
+        expires = to_timestamp(system_clock() + BOOTSTRAP_S)
+        sys.stdout.write(
+            f"  valid until {expires[:16].replace('T', ' ')} UTC; before then make another: "
+            "fedward token create NAME --role admin --valid 90d\n"
+        )
     sys.stdout.write(f"coordinator listening on {url} (documentation: {url}/docs)\n")
     sys.stdout.flush()

@@ -1,5 +1,6 @@
 """The real process: lock, socket, first token, signals."""
 
+import re
 import signal
 import socket
 import threading
@@ -54,6 +55,40 @@ def test_plain_http_on_another_address_is_refused_before_anything_is_made(folder
     assert process.returncode == 1
     assert errors.startswith("invalid-settings: plain HTTP on 0.0.0.0 is refused")
     assert not (folder / "d").exists()
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_an_unusable_certificate_is_said_before_anything_is_made(folder, serving, content):
+    files = {"tls_cert": folder / "cert.pem", "tls_key": folder / "key.pem"}
+    if content is not None:
+        for file in files.values():
+            file.write_text(content)
+    process = serving.start(folder / "d", **{name: str(file) for name, file in files.items()})
+    shown, errors = process.communicate(timeout=30)
+    assert (process.returncode, shown) == (1, "")
+    assert errors.startswith("tls-unusable: tls_cert ")
+    assert len(errors.splitlines()) == 1
+    assert not (folder / "d").exists()
+
+
+@pytest.mark.parametrize("name", ["a-file", "a-file/below"])
+def test_a_data_folder_that_cannot_be_is_said(folder, serving, name):
+    (folder / "a-file").write_text("")
+    process = serving.start(folder / name)
+    shown, errors = process.communicate(timeout=30)
+    assert (process.returncode, shown) == (1, "")
+    assert errors.startswith(f"data-unusable: data folder {folder / name}: ")
+    assert len(errors.splitlines()) == 1
+
+
+def test_the_first_token_is_shown_with_its_last_day(folder, serving):
+    process = serving.start(folder / "d")
+    lines = [process.stdout.readline() for _ in range(3)]
+    process.terminate()
+    process.communicate(timeout=20)
+    assert lines[0].startswith("admin token, shown only this once: fw_")
+    assert re.match(r"  valid until 2\d{3}-\d\d-\d\d \d\d:\d\d UTC; ", lines[1])
+    assert lines[2].startswith("coordinator listening on ")
 
 
 def test_a_taken_port_is_said(folder, serving):
