@@ -81,9 +81,13 @@ def create_token(
 
 
 def bootstrap_token(context: Context) -> str | None:
-    """Return the secret of a first admin token, None where a token was ever made."""
+    """Return the secret of a new admin token, None while a valid one exists.
+
+    Whoever can restart the process owns its data folder anyway; without this, the expiry of the
+    last admin token would lock everybody out.
+    """
     with context.store.transaction() as work:
-        if access_queries.count_tokens(work.connection):
+        if access_queries.has_valid_admin(work.connection, now=context.clock()):
             return None
         made = create_token(context, SYSTEM, name="bootstrap", role="admin", ttl_s=BOOTSTRAP_S)
     return made.secret

@@ -78,11 +78,15 @@ def combine(
 def combine_metrics(
     answers: Iterable[tuple[float, float | None, Mapping[str, MetricValue]]],
 ) -> dict[str, MetricValue]:
-    """Return the mean metrics of answers (weight, num-examples, metrics), weighted."""
+    """Return the mean metrics of answers (weight, num-examples, metrics), weighted.
+
+    `num-examples` is what passed the gate, never what the metrics say beside it.
+    """
     replies = []
     for weight, num_examples, metrics in answers:
         stated = {} if num_examples is None else {NUM_EXAMPLES: _whole(num_examples)}
-        replies.append((weight, {**stated, **metrics}))
+        other = {name: value for name, value in metrics.items() if name != NUM_EXAMPLES}
+        replies.append((weight, {**other, **stated}))
     return average_metrics(replies)
 
 
@@ -122,6 +126,13 @@ def aggregate(context: Context, run: str) -> None:
                 run_queries.finish_job(work.connection, run, run_steps.AGGREGATE)
         return
     _end(context, job, _compute(context, job))
+
+
+def give_up(context: Context, run: str) -> None:
+    """End the run's attempt without a result: a fault of ours kept it from being combined."""
+    job = _load(context, run)
+    if job is not None:
+        _end(context, job, _Outcome(AggregationFailed("internal-error: see the server's log")))
 
 
 def _end(context: Context, job: _Job, outcome: _Outcome) -> None:
@@ -196,6 +207,7 @@ def _compute(context: Context, job: _Job) -> _Outcome:
     except (FileNotFoundError, ProtocolError):
         # Lost or damaged since the gate: the attempt is made again, the model stays as it is.
         return _Outcome(AggregationFailed("update-lost: an accepted update cannot be read"))
+    schema = schema_of(after.model)
     digest = context.blobs.put(encode(after.model))
     slots = context.blobs.put(encode(after.slots)) if after.slots else None
     return _Outcome(
@@ -204,8 +216,8 @@ def _compute(context: Context, job: _Job) -> _Outcome:
         combined.weight,
         models.record_of(
             digest,
-            schema_of(after.model),
-            size_bytes=encoded_size(after.model),
+            schema,
+            size_bytes=encoded_size(schema),
             now=context.clock(),
         ),
         slots,
@@ -227,7 +239,7 @@ def _server_state(context: Context, job: _Job) -> ServerState:
 
 def _updates(context: Context, job: _Job) -> Iterable[tuple[float, dict[str, Any]]]:
     for task in job.answers:
-        path = context.blobs.uploads.update_path(task.task, fence=task.fence)
+        path = context.blobs.uploads.update_path(task.task, task.fence, task.update_digest or "")
         yield task.weight or 0.0, decode(map_file(path))
 
 

@@ -4,6 +4,7 @@ Called by `rounds.py` only, whose docstring gives the states and rules. Every fu
 state and returns the next one with its effects.
 """
 
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -116,8 +117,7 @@ def settle(state: RunState, now: float) -> Stepped:
         note = Note("attempt.aggregate", where(attempt) | tally(attempt))
         return replace(state, attempt=closed), (note, Aggregate())
     if accepted + len(pending) < quorum:
-        reason = f"quorum-missed: {accepted} of {len(attempt.tasks)} took part, {quorum} are needed"
-        return abort(state, reason, now)
+        return abort(state, _missed(attempt, accepted, quorum), now)
     if accepted >= quorum and attempt.status is AttemptStatus.OPEN:
         until = now + rules.grace_s
         closing = replace(attempt, status=AttemptStatus.CLOSING, grace_until=until)
@@ -127,6 +127,13 @@ def settle(state: RunState, now: float) -> Stepped:
     if attempt.grace_until is not None:
         due.append(attempt.grace_until)
     return state, (TickAt(min(due)),)
+
+
+def _missed(attempt: Attempt, accepted: int, quorum: int) -> str:
+    why = Counter(t.reason for t in attempt.tasks if t.reason is not None)
+    counted = ", ".join(f"{reason}: {count}" for reason, count in sorted(why.items()))
+    missed = f"quorum-missed: {accepted} of {len(attempt.tasks)} took part, {quorum} are needed"
+    return f"{missed} ({counted})" if counted else missed
 
 
 def abort(state: RunState, reason: str, now: float) -> Stepped:

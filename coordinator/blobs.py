@@ -4,8 +4,9 @@ A blob is written under a temporary name, synced, renamed to its digest, and the
 whoever sees the name sees the whole content, after a crash too. Blobs never change.
 
 An upload is `uploads/<task>-<fence>` and grows by appending; `finish` checks it against its
-announced digest and moves it to `updates/<task>-<fence>`. An agent that was restarted goes on
-under its new fence with what had arrived: the digest decides whether that was right.
+announced digest and moves it to `updates/<task>-<fence>-<digest>`, where nothing that arrives
+later can change or remove it. An agent that was restarted goes on under its new fence with what
+had arrived: the digest decides whether that was right.
 """
 
 import hashlib
@@ -22,7 +23,7 @@ from fedward.protocol.canonical import digest_hex
 from fedward.protocol.errors import InvalidArrays
 
 _COPY_BYTES = 4 * 1024 * 1024
-_UPLOAD_NAME = re.compile(r"(task-[0-9a-z]+)-(\d+)")
+_UPLOAD_NAME = re.compile(r"(task-[0-9a-z]+)-(\d+)(?:-[0-9a-f]{64})?")
 
 
 class Blobs:
@@ -134,27 +135,25 @@ class Uploads:
             UpdateRefused: `upload-damaged`; the upload is dropped and begins anew.
         """
         with self._lock(task):
-            arriving, complete = self._open_name(task, fence), self.update_path(task, fence=fence)
-            source = arriving if arriving.exists() else complete
-            if not source.exists():
-                arriving.touch()  # an update of no bytes is malformed, not missing
-                source = arriving
-            got = file_digest(source)
+            arriving, complete = self._open_name(task, fence), self.update_path(task, fence, digest)
+            if complete.exists():
+                return complete
+            arriving.touch()  # an update of no bytes is malformed, not missing
+            got = file_digest(arriving)
             if got != digest:
-                source.unlink()
+                arriving.unlink()
                 raise UpdateRefused(
                     "upload-damaged", f"upload of {task}: got {got}, expected {digest}", task=task
                 )
-            if source is arriving:
-                with arriving.open("rb+") as file:
-                    os.fsync(file.fileno())
-                arriving.replace(complete)
-                _sync_folder(self._complete)
+            with arriving.open("rb+") as file:
+                os.fsync(file.fileno())
+            arriving.replace(complete)
+            _sync_folder(self._complete)
             return complete
 
-    def update_path(self, task: str, *, fence: int) -> Path:
+    def update_path(self, task: str, fence: int, digest: str) -> Path:
         """Return where the finished update lies."""
-        return self._complete / f"{task}-{fence}"
+        return self._complete / f"{task}-{fence}-{digest_hex(digest)}"
 
     def discard(self, task: str) -> None:
         """Remove all that belongs to the task."""
@@ -180,9 +179,11 @@ class Uploads:
                 path.unlink(missing_ok=True)
 
     def _size(self, task: str, fence: int) -> int:
-        for path in (self._open_name(task, fence), self.update_path(task, fence=fence)):
-            if path.exists():
-                return path.stat().st_size
+        arriving = self._open_name(task, fence)
+        if arriving.exists():
+            return arriving.stat().st_size
+        for path in self._complete.glob(f"{task}-{fence}-*"):
+            return path.stat().st_size
         return self._adopt(task, fence)
 
     def _adopt(self, task: str, fence: int) -> int:

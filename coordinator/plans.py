@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fedward.coordinator.views import PlanCheck
-from fedward.protocol.arrays import Schema, classify, schema_size_bytes, update_schema
+from fedward.protocol.arrays import Schema, classify, encoded_size, update_schema
 from fedward.protocol.documents import Plan, Scalar, Study
 from fedward.protocol.errors import InvalidArrays
 from fedward.strategies.errors import StrategyInvalid
@@ -16,6 +16,10 @@ from fedward.strategies.registry import build
 
 RECIPES = frozenset({"tabular"})
 """Apps that ship with every agent, by name."""
+SERVER_ROUND = "server-round"
+"""In every message's config, as Flower's own."""
+PREPARED = "prepared."
+"""Prefix of the preparation's metrics in a message's config."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,7 @@ def check_plan(plan: Plan, facts: PlanFacts) -> PlanCheck:
     reasons = [
         *_study_reasons(plan, facts),
         *_app_reasons(plan, facts),
+        *_message_reasons(plan),
         *_round_reasons(plan, len(set(sites)) if facts.study or plan.sites else None),
         *_evaluate_reasons(plan, sites),
         *_strategy_reasons(plan),
@@ -52,7 +57,7 @@ def check_plan(plan: Plan, facts: PlanFacts) -> PlanCheck:
     return PlanCheck(
         accepted=not reasons,
         reasons=reasons,
-        warnings=_warnings(plan, facts, sites),
+        warnings=_warnings(facts, sites),
         sites=sites,
         model_bytes=facts.model_bytes,
         bytes_down_per_round=down,
@@ -79,7 +84,25 @@ def _app_reasons(plan: Plan, facts: PlanFacts) -> list[str]:
             return []
         known = ", ".join(sorted(RECIPES))
         return [f"app.recipe: got {plan.app.recipe!r}, expected one of {known}"]
-    return [] if facts.app_config is not None else [f"app.bundle {plan.app.bundle}: unknown"]
+    if facts.app_config is None:
+        return [f"app.bundle {plan.app.bundle}: unknown"]
+    unknown = sorted(set(plan.app.config) - set(facts.app_config))
+    return [f"app.config: the app has no setting {name!r}" for name in unknown]
+
+
+def _message_reasons(plan: Plan) -> list[str]:
+    """Refuse settings of messages under the names that fedward itself fills in."""
+    try:
+        taken = {SERVER_ROUND, *build(plan.strategy).client_config()}
+    except StrategyInvalid:  # told by its own reasons
+        taken = {SERVER_ROUND}
+    tables = {"train_config": plan.app.train_config, "evaluate_config": plan.app.evaluate_config}
+    return [
+        f"app.{table}: {name!r} is set by fedward"
+        for table, config in tables.items()
+        for name in sorted(config)
+        if name in taken or name.startswith(PREPARED)
+    ]
 
 
 def _round_reasons(plan: Plan, sites: int | None) -> list[str]:
@@ -129,14 +152,11 @@ def _array_reasons(plan: Plan, facts: PlanFacts) -> list[str]:
     return []
 
 
-def _warnings(plan: Plan, facts: PlanFacts, sites: list[str]) -> list[str]:
+def _warnings(facts: PlanFacts, sites: list[str]) -> list[str]:
     warnings = []
     missing = [site for site in sites if site not in facts.sites_enrolled]
     if missing:
         warnings.append(f"not enrolled yet: {', '.join(missing)}")
-    if facts.app_config is not None:
-        unknown = sorted(set(plan.app.config) - set(facts.app_config))
-        warnings += [f"app.config: the app has no setting {name!r}" for name in unknown]
     if len(sites) == 2:
         warnings.append("two sites: each can compute the other's update from the model")
     return warnings
@@ -147,5 +167,5 @@ def _bytes_per_round(plan: Plan, facts: PlanFacts, sites: int) -> tuple[int | No
     if facts.schema is None or facts.model_bytes is None:
         return None, None
     cohort = plan.rounds.cohort or sites
-    update = schema_size_bytes(update_schema(facts.schema, classify(facts.schema, plan.arrays)))
+    update = encoded_size(update_schema(facts.schema, classify(facts.schema, plan.arrays)))
     return cohort * facts.model_bytes, cohort * update

@@ -110,6 +110,8 @@ def _judge(
         return _Verdict(reason=error.reason, detail=str(error), update_bytes=size)
     except UpdateRefused as error:
         return _Verdict(reason=error.name, detail=error.detail)
+    except FileNotFoundError:  # taken over by a newer lease of the same task meanwhile
+        return _Verdict(reason="upload-damaged", detail=f"upload of {row.task}: gone")
 
 
 # ---------------------------------------------------------------- on record

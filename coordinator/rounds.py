@@ -220,6 +220,8 @@ def _tick(state: RunState, _: Tick, now: float) -> Stepped:
     attempt = state.attempt
     if state.status is not RunStatus.RUNNING or attempt is None:
         return state, ()
+    attempt = _not_in_future(attempt, now, grace_s=state.plan.rounds.grace_s)
+    state = replace(state, attempt=attempt)
     deadline_s = state.plan.rounds.deadline_s
     if attempt.status is AttemptStatus.SELECTING and now < attempt.opened_at + deadline_s:
         return state, (TickAt(attempt.opened_at + deadline_s),)
@@ -230,6 +232,17 @@ def _tick(state: RunState, _: Tick, now: float) -> Stepped:
         return _expired(state, attempt, pending_sites(attempt), "grace-over", now)
     silent = {t.site for t in attempt.tasks if now >= t.progress_at + deadline_s}
     return _expired(state, attempt, silent & pending_sites(attempt), "no-progress", now)
+
+
+def _not_in_future(attempt: Attempt, now: float, *, grace_s: float) -> Attempt:
+    """Bring forward what a clock that was set back has left in the future: it began now."""
+    grace = attempt.grace_until
+    return replace(
+        attempt,
+        opened_at=min(attempt.opened_at, now),
+        grace_until=None if grace is None else min(grace, now + grace_s),
+        tasks=tuple(replace(t, progress_at=min(t.progress_at, now)) for t in attempt.tasks),
+    )
 
 
 def _expired(state: RunState, attempt: Attempt, sites: set[str], why: str, now: float) -> Stepped:

@@ -270,7 +270,7 @@ class Coordinator:
         return access.authenticate(self._context, secret)
 
     def bootstrap_token(self) -> str | None:
-        """Return the secret of a first admin token, None where a token was ever made."""
+        """Return the secret of a new admin token, None while a valid one exists."""
         return access.bootstrap_token(self._context)
 
     def record_denial(self, actor: Actor, action: str, *, reason: str) -> None:

@@ -7,6 +7,7 @@ from fedward.coordinator import models, rounds, run_steps
 from fedward.coordinator.actors import agent
 from fedward.coordinator.context import Context
 from fedward.coordinator.errors import EventRefused, NotFound
+from fedward.coordinator.plans import PREPARED, SERVER_ROUND
 from fedward.coordinator.run_state import Lease, Progress, RunState, SiteTask
 from fedward.coordinator.selection import task_seed
 from fedward.coordinator.store import rows, run_queries
@@ -19,8 +20,6 @@ from fedward.strategies.registry import build
 HEADER_ALLOWANCE_BYTES = 1024**2
 PROGRESS_EVERY_S = 10.0
 """How exactly a task's last sign of life is kept."""
-PREPARED = "prepared."
-"""Prefix of the preparation's metrics in a task's config."""
 
 
 def next_task(context: Context, site: str) -> Task | None:
@@ -139,8 +138,11 @@ def _task(state: RunState, leased: SiteTask, *, record: RunRecord) -> Task:
     attempt = state.attempt
     if attempt is None:
         raise ValueError(f"run {state.run} has no attempt, yet a lease")
+    app = state.plan.app
+    own = {TaskKind.TRAIN: app.train_config, TaskKind.EVALUATE: app.evaluate_config}
     config: dict[str, Any] = {
-        "server-round": attempt.round,
+        **own.get(attempt.kind, {}),
+        SERVER_ROUND: attempt.round,
         **build(state.plan.strategy).client_config(),
         **record.prepared,
     }

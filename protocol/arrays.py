@@ -227,9 +227,8 @@ def encode(arrays: Arrays) -> list[bytes | memoryview]:
     return pieces
 
 
-def encoded_size(arrays: Arrays) -> int:
-    """Return the size in bytes of what `encode` returns."""
-    schema = schema_of(arrays)
+def encoded_size(schema: Schema) -> int:
+    """Return the size in bytes of what `encode` returns for arrays of this schema."""
     return len(_header(schema)) + schema_size_bytes(schema)
 
 

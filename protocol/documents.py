@@ -19,6 +19,12 @@ PROTOCOL_VERSION = "fedward/1"
 MAX_CHUNK_BYTES = 8 * 1024 * 1024
 """Largest body of one upload chunk, and of one signed response."""
 
+MAX_DOCUMENT_BYTES = 256 * 1024
+"""Largest body of any other request: one JSON document, as it travels."""
+
+MAX_INTEGER = 2**53 - 1
+"""Largest integer that every reader of JSON keeps (RFC 8785), and SQL and the audit log hold."""
+
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Slug = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]{0,62}$")]
 """Name of a site or study: lower case, digits and hyphens, at most 63 characters."""
@@ -32,7 +38,12 @@ Timestamp = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\
 """UTC, RFC 3339, microseconds."""
 Scalar = bool | int | float | Annotated[str, StringConstraints(max_length=16_384)]
 """A Flower configuration value."""
-MetricValue = int | float | list[int] | list[float]
+Fence = Annotated[int, Field(strict=True, ge=1, le=MAX_INTEGER)]
+"""Fencing token of a lease; strict, so that `true` and 1.0 are none."""
+_Integer = Annotated[int, Field(strict=True, ge=-(2**63), lt=2**63)]
+_Float = Annotated[float, Field(strict=True)]
+MetricValue = _Integer | _Float | list[_Integer] | list[_Float]
+"""A value of Flower's MetricRecord; no truth value and no text."""
 Metrics = Annotated[dict[Name, MetricValue], Field(max_length=256)]
 
 
@@ -65,12 +76,15 @@ class AppRef(Document):
     """The training code: a recipe by name or an uploaded bundle by digest, and its settings.
 
     `config` overrides the app's own `[tool.flwr.app.config]` and reaches the ClientApp as
-    `context.run_config`.
+    `context.run_config`. `train_config` and `evaluate_config` reach it in the ConfigRecord of
+    each such message (as `lr` does in Flower's templates), beside what fedward puts there.
     """
 
     recipe: Slug | None = None
     bundle: Digest | None = None
     config: Annotated[dict[Name, Scalar], Field(max_length=256)] = {}
+    train_config: Annotated[dict[Name, Scalar], Field(max_length=256)] = {}
+    evaluate_config: Annotated[dict[Name, Scalar], Field(max_length=256)] = {}
 
     @model_validator(mode="after")
     def _one_of_the_two(self) -> AppRef:
@@ -214,7 +228,7 @@ class Task(Document):
     study: Slug
     round: Annotated[int, Field(ge=0)]
     attempt: Annotated[int, Field(ge=1)]
-    fence: Annotated[int, Field(ge=1)]
+    fence: Fence
     plan: Digest
     model: Digest
     config: Annotated[
@@ -259,10 +273,10 @@ class TaskResult(Document):
     `train` only.
     """
 
-    fence: Annotated[int, Field(ge=1)]
+    fence: Fence
     model: Digest
     update: UpdateRef | None = None
-    num_examples: Annotated[float, Field(ge=-1e300, le=1e300)] | None = None
+    num_examples: Annotated[float, Field(strict=True, ge=-1e300, le=1e300)] | None = None
     metrics: Metrics | None = None
     failure: TaskFailure | None = None
     duration_s: Annotated[float, Field(ge=0)] = 0.0

@@ -43,9 +43,12 @@ def _summed(rows: list[MetricValue]) -> dict[str, MetricValue]:
     numbers = [row for row in rows if not isinstance(row, list)]
     if len(numbers) != len(rows):
         return {}
-    if all(isinstance(number, int) for number in numbers):
-        return {NUM_EXAMPLES: int(sum(numbers))}
-    return {NUM_EXAMPLES: fsum(numbers)}
+    try:
+        whole = all(isinstance(number, int) for number in numbers)
+        total = int(sum(numbers)) if whole else fsum(numbers)
+        return {NUM_EXAMPLES: total} if isfinite(total) else {}
+    except (OverflowError, ValueError):  # beyond float64, or infinities of both signs
+        return {}
 
 
 def _mean(name: str, rows: list[MetricValue], shares: list[float]) -> dict[str, MetricValue]:
@@ -56,10 +59,13 @@ def _mean(name: str, rows: list[MetricValue], shares: list[float]) -> dict[str, 
     }
     if None in columns or len(shapes) != 1:
         return {}
-    means = [
-        _weighted_mean(values, shares)
-        for values in zip(*(column or () for column in columns), strict=True)
-    ]
+    try:
+        means = [
+            _weighted_mean(values, shares)
+            for values in zip(*(column or () for column in columns), strict=True)
+        ]
+    except OverflowError:  # on the way: the shares add up to 1 but for rounding
+        return {}
     return {name: means if isinstance(rows[0], list) else means[0]}
 
 

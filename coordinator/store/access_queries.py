@@ -1,6 +1,6 @@
 """Sites, invites, nonces, tokens and kept answers: the queries beyond one row by key."""
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, delete, select
 
 from fedward.coordinator.store import tables as t
 from fedward.coordinator.store.records import SiteRecord, TokenRecord
@@ -32,9 +32,11 @@ def token_by_hash(connection: Connection, secret_hash: str) -> TokenRecord | Non
     return found[0] if found else None
 
 
-def count_tokens(connection: Connection) -> int:
-    """Return how many tokens were ever made."""
-    return connection.execute(select(func.count()).select_from(t.tokens)).scalar_one()
+def has_valid_admin(connection: Connection, *, now: float) -> bool:
+    """Return whether an admin's token is neither expired nor revoked."""
+    c = t.tokens.c
+    valid = select(c.token).where(c.role == "admin", c.revoked.is_(None), c.expires > now)
+    return connection.execute(valid.limit(1)).first() is not None
 
 
 def purge(connection: Connection, *, nonces_before: float, answers_before: float) -> None:

@@ -89,13 +89,16 @@ def tasks_of_attempt(
 
 
 def pending_tasks(connection: Connection, site: str) -> list[TaskRecord]:
-    """Return the site's tasks of running runs: those that it has first, then by age."""
+    """Return the site's tasks of running runs: those that it has first, then by the run's age.
+
+    The oldest run first, so that of many runs some end before all are nearly done.
+    """
     c = t.tasks.c
     query = (
         select(t.tasks)
         .join(t.runs, t.runs.c.run == c.run)
         .where(c.site == site, c.status.in_(_PENDING), t.runs.c.status == "running")
-        .order_by(c.status, c.offered, c.task)  # "leased" < "offered"
+        .order_by(c.status, t.runs.c.started, c.run, c.offered)  # "leased" < "offered"
     )
     return fetch(connection, TaskRecord, query)
 

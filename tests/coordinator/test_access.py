@@ -70,6 +70,17 @@ def test_the_first_start_alone_gets_a_bootstrap_token(federation: Federation) ->
     assert federation.coordinator.bootstrap_token() is None
 
 
+def test_an_expired_or_revoked_last_admin_is_not_locked_out(federation: Federation) -> None:
+    first = federation.coordinator.bootstrap_token()
+    federation.clock.now += 8 * 86_400.0
+    second = federation.coordinator.bootstrap_token()
+    assert second not in (None, first)
+    admin = federation.coordinator.authenticate_token(second or "")
+    assert federation.coordinator.bootstrap_token() is None
+    federation.coordinator.revoke_token(ADMIN, admin.id)
+    assert federation.coordinator.bootstrap_token() is not None
+
+
 # ---------------------------------------------------------------- once
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from fedward.coordinator.errors import Conflict, InvalidInput, NotFound, PlanRefused
 from fedward.coordinator.plans import PlanFacts, check_plan
-from fedward.protocol.arrays import schema_of
+from fedward.protocol.arrays import encode, schema_of
 from fedward.protocol.documents import (
     AppRef,
     ArrayRules,
@@ -114,7 +114,8 @@ def test_the_cost_of_a_round_is_told(federation: Federation) -> None:
     assert found.accepted
     assert found.model_bytes is not None
     assert found.bytes_down_per_round == 2 * found.model_bytes
-    assert found.bytes_up_per_round == 2 * (3 * 4 + 8)
+    update = {"w": np.zeros((1, 3), np.float32), "seen": np.zeros((), np.int64)}
+    assert found.bytes_up_per_round == 2 * len(b"".join(encode(update)))
     assert found.warnings == ["not enrolled yet: hospital-a, hospital-b, hospital-c"]
 
 

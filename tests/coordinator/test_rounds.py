@@ -184,7 +184,9 @@ def test_a_missed_quorum_is_tried_again_then_fails_loudly() -> None:
             if d.state.status in ENDED:
                 break
     assert d.state.status is RunStatus.FAILED
-    assert d.state.reason == "round 1: quorum-missed: 0 of 3 took part, 2 are needed"
+    assert d.state.reason == (
+        "round 1: quorum-missed: 0 of 3 took part, 2 are needed (app-raised: 2)"
+    )
     assert "run.fail" in d.notes
 
 
@@ -405,3 +407,10 @@ def test_states_are_values() -> None:
     copy = replace(d.state)
     d.answer("a")
     assert copy.attempt is not None and copy.attempt.tasks[0].status is TaskStatus.OFFERED
+
+
+def test_a_clock_set_back_moves_what_it_left_in_the_future_to_now() -> None:
+    d = Driver().at(5000).send(Start()).answer("a", "b").send(Lease("c")).at(1000).send(Tick())
+    assert TickAt(1010) in d.effects
+    assert d.task("c").progress_at == 1000
+    assert d.at(1010).send(Tick()).attempt_status is AttemptStatus.AGGREGATING

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fedward.coordinator import aggregation, run_steps
+from fedward.coordinator import aggregation, run_steps, scheduler
 from fedward.coordinator.errors import EventRefused
 from fedward.protocol.arrays import encode
 from fedward.protocol.canonical import document_digest
@@ -43,7 +43,9 @@ def test_a_deadline_passes_without_any_traffic(federation: Federation) -> None:
     federation.run_due()
     shown = federation.coordinator.show_run(run)
     assert shown.status == "failed"
-    assert shown.reason == "round 1: quorum-missed: 1 of 3 took part, 2 are needed"
+    assert shown.reason == (
+        "round 1: quorum-missed: 1 of 3 took part, 2 are needed (no-progress: 2)"
+    )
 
 
 def test_progress_moves_a_sites_deadline(federation: Federation) -> None:
@@ -294,3 +296,14 @@ def test_a_late_second_combination_leaves_the_next_ones_job_alone(federation: Fe
     assert federation.coordinator.show_run(run).phase == "evaluate aggregating"
     aggregation._end(context, job, outcome)
     assert federation.finish(run, sites).status == "completed"
+
+
+def test_a_clock_that_is_set_back_holds_no_round(federation: Federation) -> None:
+    run, sites = begin(federation, grace_s=10, deadline_s=100)
+    for name in ("hospital-a", "hospital-b"):
+        assert sites[name].work()
+    federation.clock.now -= 3600
+    scheduler.tick_open_runs(federation.coordinator.context)
+    federation.clock.now += 10
+    federation.run_due()
+    assert federation.coordinator.show_run(run).phase == "evaluate open"

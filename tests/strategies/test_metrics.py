@@ -84,3 +84,10 @@ def test_the_order_of_the_replies_makes_no_difference(
     shuffled = list(replies)
     rng.shuffle(shuffled)
     assert average_metrics(shuffled) == average_metrics(replies)
+
+
+def test_sums_and_means_beyond_float64_are_left_out_and_raise_nothing() -> None:
+    huge = 1.7e308
+    assert average_metrics([(1.0, {"num-examples": huge}), (1.0, {"num-examples": huge})]) == {}
+    found = average_metrics([(1.0, {"loss": huge}), (1.0, {"loss": huge}), (1.0, {"loss": huge})])
+    assert found in ({}, {"loss": huge})
