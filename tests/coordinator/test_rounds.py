@@ -1,14 +1,12 @@
-"""The rules of the round machine, one claim a test; the laws for every history are at the end."""
+"""The rules of the round machine, one claim a test."""
 
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fedward.coordinator.attempts import tally
 from fedward.coordinator.errors import EventRefused
-from fedward.coordinator.rounds import MAX_LEASES, new_run, step
+from fedward.coordinator.rounds import MAX_LEASES
 from fedward.coordinator.run_state import (
     ENDED,
     Accept,
@@ -16,17 +14,13 @@ from fedward.coordinator.run_state import (
     Aggregated,
     AggregationFailed,
     AttemptStatus,
-    Event,
     Lease,
-    Note,
     Pause,
     Progress,
     Refuse,
     Resume,
-    RunState,
     RunStatus,
     SitesChanged,
-    SiteTask,
     Start,
     Stop,
     TaskStatus,
@@ -34,68 +28,9 @@ from fedward.coordinator.run_state import (
     TickAt,
     Wake,
 )
-from fedward.protocol.documents import AppRef, EvaluateRules, Plan, RoundRules, TaskKind
+from fedward.protocol.documents import EvaluateRules, RoundRules, TaskKind
 
-M0, M1, M2 = ("sha256:" + c * 64 for c in "012")
-SITES = ("a", "b", "c")
-
-
-def plan(**changes: object) -> Plan:
-    fields = {
-        "name": "test",
-        "study": "study",
-        "app": AppRef(recipe="tabular"),
-        "model": M0,
-        "rounds": RoundRules(count=2, quorum=2, deadline_s=100, grace_s=10, attempts=2),
-        "evaluate": EvaluateRules(every=0),
-    }
-    return Plan.model_validate(fields | changes)
-
-
-class Driver:
-    """Feeds events to the machine and remembers what it asked for."""
-
-    def __init__(
-        self, sites: tuple[str, ...] = SITES, available: tuple[str, ...] = SITES, **changes: object
-    ) -> None:
-        self.state: RunState = new_run(
-            "run-000001", plan(**changes), sites=sites, available=available
-        )
-        self.effects: list[object] = []
-        self.now = 0.0
-
-    def send(self, event: Event) -> "Driver":
-        self.state, effects = step(self.state, event, now=self.now)
-        self.effects = list(effects)
-        return self
-
-    def task(self, site: str) -> SiteTask:
-        assert self.state.attempt is not None
-        return next(t for t in self.state.attempt.tasks if t.site == site)
-
-    def answer(self, *sites: str) -> "Driver":
-        for site in sites:
-            self.send(Lease(site))
-            self.send(Accept(self.task(site).task, self.task(site).fence))
-        return self
-
-    def at(self, now: float) -> "Driver":
-        self.now = now
-        return self
-
-    @property
-    def attempt_status(self) -> AttemptStatus:
-        assert self.state.attempt is not None
-        return self.state.attempt.status
-
-    @property
-    def notes(self) -> list[str]:
-        return [e.action for e in self.effects if isinstance(e, Note)]
-
-    @property
-    def place(self) -> tuple[TaskKind, int, int]:
-        assert self.state.attempt is not None
-        return self.state.attempt.kind, self.state.attempt.round, self.state.attempt.number
+from .round_driver import M0, M1, M2, SITES, Driver
 
 
 def test_a_run_waits_until_a_quorum_is_enrolled() -> None:
@@ -326,80 +261,6 @@ def test_a_cohort_smaller_than_the_sites_changes_with_the_round_and_only_with_it
         cohorts.append(tuple(t.site for t in d.state.attempt.tasks))
         d.answer(*cohorts[-1]).send(Aggregated(M1))
     assert len(cohorts) == 30 and all(len(c) == 2 for c in cohorts) and len(set(cohorts)) == 3
-
-
-EVENTS = st.one_of(
-    st.sampled_from(
-        [Start(), Pause(), Resume(), Tick(), Tick(), Aggregated(M1), AggregationFailed("x")]
-    ),
-    st.sampled_from(SITES).map(Lease),
-    st.tuples(st.sampled_from(["accept", "refuse"]), st.sampled_from(SITES), st.integers(0, 3)),
-    st.lists(st.sampled_from(SITES), unique=True).map(lambda s: SitesChanged(tuple(s))),
-    st.floats(0, 60),
-)
-
-
-def _event(d: Driver, drawn: object) -> Event | None:
-    if isinstance(drawn, float):
-        d.now += drawn
-        return Tick()
-    if isinstance(drawn, tuple):
-        what, site, fence = drawn
-        if d.state.attempt is None or site not in {t.site for t in d.state.attempt.tasks}:
-            return None
-        task = d.task(site).task
-        return Accept(task, fence) if what == "accept" else Refuse(task, fence, "x")
-    return drawn
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.lists(EVENTS, max_size=80))
-def test_no_history_aggregates_below_quorum_or_moves_backwards(history: list[object]) -> None:
-    d = Driver(prepare="statistics", evaluate=EvaluateRules(every=1))
-    place = -1
-    for drawn in history:
-        event, before = _event(d, drawn), d.state
-        if event is None:
-            continue
-        try:
-            d.send(event)
-        except EventRefused:
-            assert d.state == before
-            continue
-        if Aggregate() in d.effects:
-            assert len(tally(d.state.attempt)["took_part"]) >= 2
-        if before.model != d.state.model:
-            assert isinstance(event, Aggregated)
-        now_at = d.state.attempt.round if d.state.attempt else -1
-        assert now_at >= place
-        place = now_at
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(EVENTS, max_size=40), st.sets(st.sampled_from(SITES)))
-def test_any_history_ends_when_time_passes(history: list[object], alive: set[str]) -> None:
-    d = Driver(evaluate=EvaluateRules(every=1))
-    for drawn in [Start(), *history]:
-        event = _event(d, drawn)
-        try:
-            d.send(event) if event else None
-        except EventRefused:
-            continue
-    if d.state.status is RunStatus.PAUSED:
-        d.send(Resume())
-    for _ in range(300):
-        if d.state.status in {RunStatus.WAITING, *ENDED}:
-            break
-        d.now += 100
-        if d.attempt_status is AttemptStatus.AGGREGATING:
-            d.send(Aggregated(M1))
-            continue
-        for task in d.state.attempt.tasks:
-            pending = task.status in {TaskStatus.OFFERED, TaskStatus.LEASED}
-            if task.site in alive and pending and task.fence < MAX_LEASES:
-                d.send(Lease(task.site))
-        d.send(Tick())
-    assert d.state.status in {RunStatus.WAITING, *ENDED}
 
 
 def test_states_are_values() -> None:

@@ -106,6 +106,9 @@ def test_lineage_leads_back_to_the_uploaded_model(federation: Federation) -> Non
     assert [(m.run, m.round) for m in lineage] == [(run, 3), (run, 2), (run, 1), (None, None)]
     assert [m.parent for m in lineage[:3]] == [m.digest for m in lineage[1:]]
     assert [m.round for m in federation.coordinator.list_models(run).items] == [1, 2, 3]
+    for after in ("9" * 20, "1" * 200, "\u0661", "-1", "1.0"):
+        with pytest.raises(InvalidInput, match="after: got"):
+            federation.coordinator.list_models(run, after=after)
 
 
 def test_local_arrays_are_neither_sent_nor_changed(federation: Federation) -> None:
