@@ -1,5 +1,6 @@
 """Model versions: content-addressed arrays with a parent."""
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from fedward.coordinator.store import rows, run_queries
 from fedward.coordinator.store.records import ModelRecord, VersionRecord
 from fedward.coordinator.store.unit_of_work import Snapshot
 from fedward.protocol.arrays import ArraySpec, Schema, decode, require_finite, schema_of
+from fedward.protocol.errors import InvalidArrays
 from fedward.protocol.records import Subject
 from fedward.protocol.timestamps import to_timestamp
 
@@ -20,6 +22,8 @@ from fedward.protocol.timestamps import to_timestamp
 def add(context: Context, actor: Actor, *, path: Path) -> views.ModelView:
     """Copy a safetensors file into the store; adding it twice changes nothing."""
     arrays = decode(map_file(path))
+    if not arrays:
+        raise InvalidArrays("model: got a file without any array, expected one at least")
     require_finite(arrays)
     schema = schema_of(arrays)
     digest = context.blobs.put_file(path)
@@ -140,7 +144,7 @@ def _origin(
 def _round(after: str | None) -> int | None:
     if after is None:
         return None
-    if not after.isdecimal():
+    if not re.fullmatch("[0-9]{1,15}", after):
         raise InvalidInput("invalid-cursor", f"after: got {after!r}, expected a round's number")
     return int(after)
 

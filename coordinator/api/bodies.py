@@ -17,6 +17,8 @@ from fedward.coordinator.errors import LimitExceeded
 _SPOOL_BYTES = 4 * 1024 * 1024
 """Bytes gathered before a thread writes them."""
 _PROGRESS_TIMEOUT_S = 60.0
+_LENGTH_DIGITS = 19
+"""As many as 2**63 has; Python refuses to read thousands of them."""
 
 
 def headers_of(scope: Scope) -> dict[str, str]:
@@ -31,8 +33,8 @@ def headers_of(scope: Scope) -> dict[str, str]:
 def require_length(scope: Scope, *, limit: int) -> None:
     """Refuse a body that announces more than `limit` bytes, before any of it is read."""
     announced = headers_of(scope).get("content-length", "0")
-    if not announced.isascii() or not announced.isdigit():
-        raise RequestRefused("malformed-header", f"Content-Length: got {announced!r}")
+    if not announced.isascii() or not announced.isdigit() or len(announced) > _LENGTH_DIGITS:
+        raise RequestRefused("malformed-header", f"Content-Length: got {announced[:80]!r}")
     if int(announced) > limit:
         raise too_large(int(announced), limit=limit)
 

@@ -1,21 +1,35 @@
 """The small bodies and parameters of operator calls that are no wire documents of their own."""
 
+import re
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import ConfigDict, Field
+from pydantic import BeforeValidator, ConfigDict, Field
 
 from fedward.coordinator.actors import Role
-from fedward.protocol.documents import Digest, Document, Name, Slug
+from fedward.protocol.documents import MAX_INTEGER, Digest, Document, Fence, Name, Slug
 
 DAY_S = 24 * 3600.0
+
+_DIGITS = re.compile(r"[0-9]{1,16}", re.ASCII)
+
+
+def _in_digits(value: object) -> object:
+    """Refuse the other ways to write an integer that pydantic takes: `1.0`, `+1`, ` 1`, `1_0`."""
+    if isinstance(value, str) and not _DIGITS.fullmatch(value):
+        raise ValueError(f"expected an integer in digits, at most {MAX_INTEGER}")
+    return value
+
+
+Number = Annotated[int, BeforeValidator(_in_digits), Field(le=MAX_INTEGER)]
+"""Every integer in a path, a query or a header: SQL, JSON and the audit log can hold it."""
 
 After = Annotated[
     str | None,
     Query(max_length=200, description="`next` of the page before; leave out for the first page"),
 ]
-Limit = Annotated[int, Query(ge=1, le=500, description="how many items at most")]
-AfterSeq = Annotated[int, Query(ge=0, description="records after this sequence number")]
+Limit = Annotated[Number, Query(ge=1, le=500, description="how many items at most")]
+AfterSeq = Annotated[Number, Query(ge=0, description="records after this sequence number")]
 
 
 class NewRun(Document):
@@ -57,4 +71,4 @@ class TokenRequest(Document):
 class ProgressNote(Document):
     """A sign of life for the lease with this fence."""
 
-    fence: Annotated[int, Field(ge=1)]
+    fence: Fence

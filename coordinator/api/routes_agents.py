@@ -7,7 +7,7 @@ from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 
 from fedward.coordinator.api.blob_ranges import read_range
-from fedward.coordinator.api.requests import ProgressNote
+from fedward.coordinator.api.requests import Number, ProgressNote
 from fedward.coordinator.api.state import CurrentSite, Service, State
 from fedward.coordinator.api.strict_route import StrictRoute
 from fedward.protocol.documents import (
@@ -23,8 +23,8 @@ from fedward.protocol.documents import (
 
 router = APIRouter(prefix="/agent/v1", route_class=StrictRoute, tags=["agents"])
 
-Fence = Annotated[int, Header(alias="Upload-Fence", ge=1)]
-Offset = Annotated[int, Header(alias="Upload-Offset", ge=0)]
+FenceHeader = Annotated[Number, Header(alias="Upload-Fence", ge=1)]
+Offset = Annotated[Number, Header(alias="Upload-Offset", ge=0)]
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 
 
@@ -69,7 +69,9 @@ def fetch_blob(digest: Digest, site: CurrentSite, service: Service, request: Req
 
 
 @router.head("/uploads/{task}", response_class=Response)
-def upload_offset(task: Identifier, fence: Fence, site: CurrentSite, service: Service) -> Response:
+def upload_offset(
+    task: Identifier, fence: FenceHeader, site: CurrentSite, service: Service
+) -> Response:
     """Say in `Upload-Offset` how many bytes of the update have arrived."""
     got = service.upload_state(site, task, fence=fence)
     return Response(headers={"Upload-Offset": str(got.received_bytes), "Cache-Control": "no-store"})
@@ -82,7 +84,7 @@ def upload_offset(task: Identifier, fence: Fence, site: CurrentSite, service: Se
 async def upload_chunk(
     *,
     task: Identifier,
-    fence: Fence,
+    fence: FenceHeader,
     offset: Offset,
     request: Request,
     site: CurrentSite,

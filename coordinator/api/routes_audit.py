@@ -5,7 +5,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from fedward.coordinator import views
-from fedward.coordinator.api.requests import AfterSeq, Limit
+from fedward.coordinator.api.requests import AfterSeq, Limit, Number
 from fedward.coordinator.api.state import API_TOKEN, CurrentActor, Service
 from fedward.coordinator.api.strict_route import OperatorRoute
 from fedward.protocol.documents import Identifier
@@ -14,8 +14,8 @@ router = APIRouter(
     prefix="/api/v1/audit", route_class=OperatorRoute, dependencies=[API_TOKEN], tags=["audit"]
 )
 
-Sequence = Annotated[int, Query(ge=1, description="sequence number of a record, from 1")]
-Size = Annotated[int | None, Query(ge=1, description="size of a tree; the newest if left out")]
+Sequence = Annotated[Number, Query(ge=1, description="sequence number of a record, from 1")]
+Size = Annotated[Number | None, Query(ge=1, description="size of a tree; the newest if left out")]
 
 
 @router.get("/events")
@@ -46,7 +46,7 @@ def audit_proof(service: Service, seq: Sequence, size: Size = None) -> views.Inc
 @router.get("/consistency")
 def audit_consistency(
     service: Service,
-    first: Annotated[int, Query(ge=1, description="size of the earlier tree")],
+    first: Annotated[Number, Query(ge=1, description="size of the earlier tree")],
     second: Size = None,
 ) -> views.ConsistencyProof:
     """Prove that the log only grew between two sizes."""

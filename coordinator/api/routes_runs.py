@@ -8,7 +8,7 @@ from fastapi.responses import StreamingResponse
 from fedward.coordinator import views
 from fedward.coordinator.api.answers import Once
 from fedward.coordinator.api.events import event_stream, is_over
-from fedward.coordinator.api.requests import After, Limit, NewRun
+from fedward.coordinator.api.requests import After, Limit, NewRun, Number
 from fedward.coordinator.api.state import API_TOKEN, CurrentActor, Service, State
 from fedward.coordinator.api.strict_route import OperatorRoute
 from fedward.protocol.documents import Identifier
@@ -66,7 +66,7 @@ def stop_run(run: Identifier, service: Service, actor: CurrentActor, once: Once)
 def list_rounds(
     run: Identifier,
     service: Service,
-    after: Annotated[int | None, Query(ge=0, description="rounds after this number")] = None,
+    after: Annotated[Number | None, Query(ge=0, description="rounds after this number")] = None,
     limit: Limit = 100,
 ) -> views.Page[views.RoundView]:
     """List the rounds in order, without their tasks."""
@@ -75,7 +75,7 @@ def list_rounds(
 
 @router.get("/runs/{run}/rounds/{number}")
 def show_round(
-    run: Identifier, number: Annotated[int, Path(ge=0)], service: Service
+    run: Identifier, number: Annotated[Number, Path(ge=0)], service: Service
 ) -> views.RoundView:
     """Show one round with its tasks."""
     return service.show_round(run, number)
@@ -89,7 +89,7 @@ def show_round(
 async def run_events(
     run: Identifier,
     state: State,
-    last_event_id: Annotated[int, Header(ge=0, description="go on after this event")] = 0,
+    last_event_id: Annotated[Number, Header(ge=0, description="go on after this event")] = 0,
 ) -> Response:
     """Stream the run's audit records as they are written (server-sent events)."""
     if await is_over(state, run, last_event_id) and last_event_id:

@@ -132,3 +132,21 @@ def test_an_enrolment_announces_a_key_of_64_hex_digits() -> None:
     assert Enrolment.model_validate(values).library_versions == {}
     assert refused(Enrolment, values | {"public_key": "AB" * 32})
     assert refused(Enrolment, values | {"invite": "short"})
+
+
+@pytest.mark.parametrize("value", [True, "1", [True], [1.0, False], ["1"], None, 10**400])
+def test_a_metric_is_a_number_or_numbers(value: object) -> None:
+    assert refused(TaskResult, RESULT | {"metrics": {"loss": value}})
+
+
+def test_integer_and_float_metrics_stay_what_they_are() -> None:
+    metrics = {"a": 1, "b": 1.0, "c": [1, -2], "d": [1.0, 2.0], "e": -(2**63)}
+    taken = TaskResult.model_validate(RESULT | {"metrics": metrics}).metrics
+    assert repr(taken) == repr(metrics)
+    again = TaskResult.model_validate_json(TaskResult.model_validate(RESULT).model_dump_json())
+    assert again == TaskResult.model_validate(RESULT)
+
+
+@pytest.mark.parametrize("changes", [{"fence": True}, {"fence": 1.0}, {"num_examples": True}])
+def test_truth_values_are_no_numbers(changes: dict[str, Any]) -> None:
+    assert refused(TaskResult, RESULT | changes)
