@@ -24,6 +24,8 @@ from .errors import CallRefused, ConnectionFailed, CorruptDownload, Unreachable,
 from .transport import Answer, Transport
 
 CHUNK_BYTES = BLOCK_BYTES
+_NEVER = frozenset({400, 413, 415, 422})
+"""Refusals of an upload that are about the bytes, not about the task or the moment."""
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _D = TypeVar("_D", bound=Document)
@@ -99,7 +101,10 @@ class Exchange:
     async def upload(self, task: Task, file: Path, *, size_bytes: int) -> None:
         """Send the file from the byte on that the coordinator does not have yet.
 
-        A refusal is not raised: the answer to the result tells its reason.
+        A refusal of the moment is not raised: the answer to the result tells its reason.
+
+        Raises:
+            CallRefused: the coordinator will not take these bytes at any time.
         """
         offset = 0 if size_bytes <= CHUNK_BYTES else await self._upload_offset(task)
         with file.open("rb") as source:
@@ -150,6 +155,8 @@ class Exchange:
                 read, "PUT", f"/agent/v1/uploads/{task.task}", body=chunk, headers=headers
             )
         except CallRefused as refused:
+            if refused.problem.status in _NEVER:
+                raise
             # after a cut the chunk may have arrived although its answer did not
             expected = refused.problem.expected if refused.name == "offset-mismatch" else None
             return expected if isinstance(expected, int) and 0 <= expected != offset else None

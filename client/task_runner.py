@@ -19,7 +19,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from fedward.protocol.canonical import document_digest
-from fedward.protocol.documents import Plan, Task, TaskFailure, TaskKind, TaskResult
+from fedward.protocol.documents import (
+    MAX_DOCUMENT_BYTES,
+    Plan,
+    Task,
+    TaskFailure,
+    TaskKind,
+    TaskResult,
+)
 from fedward.protocol.errors import InvalidDocument
 
 from . import audit_events
@@ -34,6 +41,8 @@ from .update import form_update, prepare_model
 from .worker_process import WorkerProcess
 
 MAX_PLAN_BYTES = 16 * 1024 * 1024
+_LATER_BYTES = 64
+"""Room in a result for what is written into it last: the fence and the duration."""
 _DIES_AT_MOST = 2
 """A worker that died is replaced and the task run again, once."""
 _log = logging.getLogger(__name__)
@@ -241,6 +250,10 @@ def _checked_metrics(answer: dict[str, Any]) -> tuple[dict[str, Any], float | No
 def _result(task: Task, **values: Any) -> TaskResult:
     try:
         result = TaskResult(fence=task.fence, model=task.model, **values)
+        size_bytes = len(result.model_dump_json().encode()) + _LATER_BYTES
+        if size_bytes > MAX_DOCUMENT_BYTES:
+            detail = f"got metrics of {size_bytes} bytes, at most {MAX_DOCUMENT_BYTES} can be sent"
+            raise TaskFailed(TaskFailure.REPLY_INVALID, detail)
         document_digest(result)  # the coordinator knows a repeated answer by it
     except (ValidationError, InvalidDocument) as error:
         detail = f"the app's metrics cannot be sent: {error}"

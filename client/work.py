@@ -13,7 +13,14 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TypeVar
 
 from fedward.protocol.canonical import sha256_digest
-from fedward.protocol.documents import NextStep, ResultReceipt, Task, UpdateRef
+from fedward.protocol.documents import (
+    NextStep,
+    ResultReceipt,
+    Task,
+    TaskFailure,
+    TaskResult,
+    UpdateRef,
+)
 
 from .audit_events import EgressIntended, TaskGone
 from .backoff import Backoff
@@ -26,6 +33,8 @@ from .task_runner import TaskRunner, Workshop
 _BEAT_AT_MOST_S = 30.0
 _UPLOADS_AT_MOST = 5
 """How often the coordinator may say that bytes are missing before we ask for work again."""
+_FORM_IS_FINE = frozenset({401, 404, 409, 429})
+"""Refusals of a result, below 500, that are about the task or the moment and not its form."""
 _MAY_COME_AGAIN = frozenset({"stale-fence"})
 """Refusals after which the same task may be leased again, with the same answer."""
 _T = TypeVar("_T")
@@ -120,7 +129,19 @@ class Agent:
             await self._beat(task)
 
     async def _deliver(self, task: Task, finished: Finished) -> bool:
-        result = finished.result.model_copy(update={"fence": task.fence})
+        """Send the answer; where its form is refused, a failure takes its place."""
+        try:
+            return await self._send(task, finished.result)
+        except CallRefused as refused:
+            if not _is_about_form(refused) or finished.result.failure is not None:
+                raise
+            _log.error("task %s: the coordinator cannot read the result: %s", task.task, refused)
+        failed = _failed_instead(finished.result, TaskFailure.REPLY_INVALID)
+        self._journal.finish(task, Finished(failed), now=self._now())
+        return await self._send(task, failed)
+
+    async def _send(self, task: Task, result: TaskResult) -> bool:
+        result = result.model_copy(update={"fence": task.fence})
         body = result.model_dump_json().encode()
         receipt = None
         for _ in range(_UPLOADS_AT_MOST):
@@ -157,6 +178,18 @@ class Agent:
             self._workshop.cache.shrink(
                 self._settings.limits.cache_bytes, in_use={task.plan, task.model}
             )
+
+
+def _is_about_form(refused: CallRefused) -> bool:
+    if isinstance(refused, NotAdmitted | AgentOutdated):
+        return False
+    return 400 <= refused.problem.status < 500 and refused.problem.status not in _FORM_IS_FINE
+
+
+def _failed_instead(result: TaskResult, failure: TaskFailure) -> TaskResult:
+    return TaskResult(
+        fence=result.fence, model=result.model, failure=failure, duration_s=result.duration_s
+    )
 
 
 async def _beside(work: Coroutine[None, None, _T], beat: Coroutine[None, None, None]) -> _T:

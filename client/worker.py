@@ -44,7 +44,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from fedward.client.errors import TaskFailed
-from fedward.client.frames import read_frame, write_frame
+from fedward.client.frames import frame_bytes, read_frame
 from fedward.client.recipes import registry
 from fedward.client.training.visibility import restrict_devices
 from fedward.protocol.arrays import Arrays, decode, encode
@@ -275,6 +275,14 @@ def _failure(failure: TaskFailure, error: BaseException) -> dict[str, Any]:
     return {"ok": False, "failure": failure.value, "message": text}
 
 
+def _framed(answer: dict[str, Any]) -> bytes:
+    """Return the answer as a frame; one that fits none is the app's failure, not the worker's."""
+    try:
+        return frame_bytes(answer)
+    except (TypeError, ValueError) as error:
+        return frame_bytes(_failure(TaskFailure.REPLY_INVALID, error))
+
+
 # ---------------------------------------------------------------- the process
 
 
@@ -344,7 +352,8 @@ def main() -> None:
         del sys.path[0]
     worker = Worker(threads=_threads())
     while (request := read_frame(requests)) is not None:
-        write_frame(answers, worker.answer(request))
+        answers.write(_framed(worker.answer(request)))
+        answers.flush()
         if worker.spoiled:
             os.dup2(requests.fileno(), 0)
             os.dup2(answers.fileno(), 1)

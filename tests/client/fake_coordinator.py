@@ -22,7 +22,7 @@ from fedward.client import clock
 from fedward.protocol import signatures
 from fedward.protocol.arrays import decode, encode
 from fedward.protocol.canonical import canonical_bytes, sha256_digest
-from fedward.protocol.documents import Plan
+from fedward.protocol.documents import MAX_DOCUMENT_BYTES, Plan
 
 PATIENCE_S = 30.0
 
@@ -63,6 +63,7 @@ class FakeCoordinator:
     receipts: dict[str, dict] = field(default_factory=dict)
     refuse_results: list[str] = field(default_factory=list)
     closed: set[str] = field(default_factory=set)
+    dislikes: Callable[[dict], bool] = lambda result: False
     on_refusal: Callable[[], None] = lambda: None
     bytes_sent: Counter = field(default_factory=Counter)
     polls: int = 0
@@ -126,6 +127,8 @@ class FakeCoordinator:
     def handle(self, method: str, path: str, headers: dict, body: bytes, key_id: str):
         """Return (status, headers, body)."""
         parts = path.partition("?")[0].removeprefix("/agent/v1/").split("/")
+        if method == "POST" and len(body) > MAX_DOCUMENT_BYTES:
+            return problem(413, "body-too-large")
         with self.changed:
             match parts:
                 case ["enrol"]:
@@ -192,6 +195,8 @@ class FakeCoordinator:
             if task in self.closed or body["fence"] != self.fences[task]:
                 return problem(409, "round-closed")
             return 204, {}, b""
+        if self.dislikes(body):
+            return problem(422, "malformed-document")
         return answer(200, self._result(task, body))
 
     def _result(self, task: str, result: dict) -> dict:

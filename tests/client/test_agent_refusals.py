@@ -63,11 +63,27 @@ def test_data_that_is_not_there_is_unreadable(coordinator, site):
     assert failure_of(coordinator, site, plan, model) == "dataset-unreadable"
 
 
-@pytest.mark.parametrize("do", ["garbage", "text-metric", "huge-metric"])
+@pytest.mark.parametrize("do", ["garbage", "text-metric", "huge-metric", "many-metrics"])
 def test_a_reply_that_cannot_be_sent_is_invalid(coordinator, site, do):
     model = coordinator.add_model(w=W)
     plan = coordinator.add_plan(model)
     assert failure_of(coordinator, site, plan, model, do=do) == "reply-invalid"
+
+
+def test_a_result_whose_form_is_refused_becomes_a_failure(coordinator, site):
+    coordinator.dislikes = lambda result: result["failure"] is None
+    model = coordinator.add_model(w=W)
+    assert failure_of(coordinator, site, coordinator.add_plan(model), model) == "reply-invalid"
+    assert len(site.trainings) == 1
+    ends = [r["action"] for r in site.records() if r["action"].startswith("task.")]
+    assert ends == ["task.receive", "task.finish", "task.fail"], "the log tells both"
+
+
+def test_an_update_that_is_too_large_becomes_a_failure(coordinator, site):
+    too_large = coordinator.Fault("status", "PUT", "/agent/v1/uploads/", 413, "update-too-large")
+    coordinator.faults.append(too_large)
+    model = coordinator.add_model(w=W)
+    assert failure_of(coordinator, site, coordinator.add_plan(model), model) == "reply-invalid"
 
 
 def bundle(*, manifest: str) -> bytes:

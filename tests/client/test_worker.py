@@ -56,6 +56,7 @@ def evaluate(message, context):
         "exit": lambda: sys.exit(0),
         "interrupt": lambda: os.kill(os.getpid(), 2) or (_ for _ in ()).throw(KeyboardInterrupt),
         "memory": lambda: (_ for _ in ()).throw(MemoryError()),
+        "long": lambda: None,
         "chdir": lambda: os.chdir("/"),
         "stdin": lambda: sys.stdin.read(),
         "crash": lambda: os.kill(os.getpid(), 9),
@@ -66,6 +67,8 @@ def evaluate(message, context):
         return reply(message, **{"home": int(os.getcwd() == context.run_config["home"])})
     if way:
         ways[way]()
+    if way == "long":
+        return reply(message, long=[0.123456789012345678] * 4_000_000)
     return reply(message, calls=len(CALLS), telemetry=int(os.environ["FLWR_TELEMETRY_ENABLED"]))
 
 
@@ -221,6 +224,13 @@ def test_whatever_the_app_raises_is_a_failure_and_the_worker_lives(
     assert (answer["ok"], answer["failure"]) == (False, failure)
     assert answer["message"].startswith(text)
     assert not state.exists()
+    assert warm.run("evaluate")["ok"]
+
+
+def test_a_reply_too_long_for_a_frame_is_invalid_and_the_worker_lives(warm):
+    answer = warm.run("evaluate", config={"way": "long"})
+    assert (answer["ok"], answer["failure"]) == (False, "reply-invalid")
+    assert "at most" in answer["message"]
     assert warm.run("evaluate")["ok"]
 
 
