@@ -3,7 +3,8 @@
 Task   received -> finished -> settled.
        `received`: leased; nothing worth keeping was done yet: after a crash it is done again.
        `finished`: the answer is stored (its arrays in the `kept` folder); never trained again,
-       sent until the coordinator answers. `settled`: the coordinator has answered.
+       sent until the coordinator answers. `settled`: the coordinator has answered, or no
+       longer wants the task; its update is not kept any more.
 Run    the app's `context.state` and the arrays that stay here, both as digests of kept files.
 
 `finish` writes the answer, the run's new state and the audit record in one transaction: a crash
@@ -28,6 +29,7 @@ from .audit_events import (
     EventDetails,
     TaskFailedHere,
     TaskFinished,
+    TaskGone,
     TaskReceived,
 )
 from .errors import InvalidState, NotEnrolled
@@ -182,6 +184,17 @@ class Journal:
             event = about(task, details, outcome=outcome, reason=receipt.reason)
             self.audit.append(event, now=now)
 
+    def abandon(self, task: Task, *, final: bool, now: float) -> None:
+        """Note that the task is not wanted; `final` unless it may be leased again."""
+        gone = about(task, TaskGone(fence=task.fence), outcome="failure", reason="not-wanted")
+        with self._transaction():
+            if final:
+                self._connection.execute(
+                    "UPDATE tasks SET status = 'settled', changed_at = ? WHERE task = ?",
+                    (now, task.task),
+                )
+            self.audit.append(gone, now=now)
+
     def run_files(self, run: str) -> RunFiles:
         """Return the run's kept files; none before its first finished task."""
         row = self._connection.execute(
@@ -192,8 +205,8 @@ class Journal:
     def referenced(self) -> set[str]:
         """Return the digests of all kept files that are still needed."""
         rows = self._connection.execute(
-            "SELECT update_digest FROM tasks UNION SELECT context FROM runs"
-            " UNION SELECT local FROM runs"
+            "SELECT update_digest FROM tasks WHERE status <> 'settled'"
+            " UNION SELECT context FROM runs UNION SELECT local FROM runs"
         )
         return {digest for (digest,) in rows if digest is not None}
 

@@ -32,6 +32,15 @@ from .settings import Network, is_loopback
 MAX_ANSWER_BYTES = MAX_CHUNK_BYTES + 64 * 1024
 """Longest body of an answer; what is larger comes in pieces."""
 
+_WORDS: Mapping[type[httpx.TransportError], str] = {
+    httpx.ConnectTimeout: "no connection within network.timeout_s",
+    httpx.ReadTimeout: "no answer within network.timeout_s",
+    httpx.WriteTimeout: "the request could not be sent within network.timeout_s",
+    httpx.ConnectError: "no connection",
+    httpx.ReadError: "the connection was cut before the answer was complete",
+    httpx.WriteError: "the connection was cut while the request was sent",
+    httpx.RemoteProtocolError: "the connection was cut, or the answer is not HTTP",
+}
 _LATER = frozenset({408, 425, 429})
 _NOT_ADMITTED = frozenset({"site-revoked", "unknown-site"})
 
@@ -154,7 +163,7 @@ class Transport:
             ) as response:
                 data = await _read(response)
         except httpx.TransportError as error:
-            raise Unreachable(f"{method} {target}: {type(error).__name__}: {error}") from error
+            raise Unreachable(f"{method} {target}: {_what_happened(error)}") from error
         return signed, Answer(response.status_code, dict(response.headers), data)
 
     def verify(self, sent: Sent, answer: Answer, *, trusted_key: bytes) -> None:
@@ -224,6 +233,14 @@ async def _read(response: httpx.Response) -> bytes:
             raise UntrustedAnswer(f"got an answer of more than {MAX_ANSWER_BYTES} bytes")
         parts.append(part)
     return b"".join(parts)
+
+
+def _what_happened(error: httpx.TransportError) -> str:
+    """Say it in words: a cut connection and most time limits come without any."""
+    for kind, words in _WORDS.items():
+        if isinstance(error, kind):
+            return f"{words} ({type(error).__name__})" + (f": {error}" if str(error) else "")
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
 
 
 def _later(answer: Answer, where: str) -> Unreachable:

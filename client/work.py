@@ -22,7 +22,7 @@ from fedward.protocol.documents import (
     UpdateRef,
 )
 
-from .audit_events import EgressIntended, TaskGone
+from .audit_events import EgressIntended
 from .backoff import Backoff
 from .errors import AgentOutdated, CallRefused, ConnectionFailed, NotAdmitted
 from .exchange import Exchange
@@ -90,8 +90,8 @@ class Agent:
             raise
         except CallRefused as refused:
             _log.warning("task %s is not wanted any more: %s", task.task, refused)
-            gone = about(task, TaskGone(fence=task.fence), outcome="failure", reason="not-wanted")
-            self._journal.record(gone, now=self._now())
+            final = refused.name not in _MAY_COME_AGAIN
+            self._journal.abandon(task, final=final, now=self._now())
             settled = False
         self._tidy(task)
         await self._pace(settled=settled)
@@ -121,12 +121,18 @@ class Agent:
                 _log.warning("heartbeat of task %s: %s", task.task, error)
 
     async def _beat_in_delivery(self, task: Task) -> None:
-        """Show life; a refusal counts for nothing, since the answer to the result decides.
+        """Show life; a refusal ends the delivery unless the result is answered soon.
 
-        A heartbeat that crosses the accepted result on the way is refused, too.
+        A heartbeat that crosses the accepted result on the way is refused, too; that result's
+        answer is then at most as far away as the network may be silent.
         """
-        with contextlib.suppress(CallRefused):
+        try:
             await self._beat(task)
+        except (NotAdmitted, AgentOutdated):
+            raise
+        except CallRefused:
+            await asyncio.sleep(self._settings.network.timeout_s)
+            raise
 
     async def _deliver(self, task: Task, finished: Finished) -> bool:
         """Send the answer; where its form is refused, a failure takes its place."""

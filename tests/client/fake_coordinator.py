@@ -63,6 +63,8 @@ class FakeCoordinator:
     receipts: dict[str, dict] = field(default_factory=dict)
     refuse_results: list[str] = field(default_factory=list)
     closed: set[str] = field(default_factory=set)
+    broken_results: bool = False
+    """Whether results are read and never answered: the connection is cut."""
     dislikes: Callable[[dict], bool] = lambda result: False
     on_refusal: Callable[[], None] = lambda: None
     bytes_sent: Counter = field(default_factory=Counter)
@@ -246,6 +248,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         body = self.rfile.read(size)
         headers = {name.lower(): value for name, value in self.headers.items()}
+        if fake.broken_results and self.path.endswith("/result"):
+            fault = Fault("lost-answer", self.command, self.path)
         got = self._verified(headers, body)
         if fault and fault.kind in {"status", "impostor"}:
             got = problem(fault.status, fault.name)

@@ -150,3 +150,20 @@ def test_a_task_that_is_refused_again_and_again_is_not_asked_for_in_a_rush(coord
     site.work_until(lambda: coordinator.settled(task))
     assert clock.monotonic() - started > 0.5 + 0.25, "second and third setback: 0.5/2 and 1/2 s"
     assert len(site.trainings) == 1
+
+
+def test_a_delivery_that_keeps_failing_ends_when_the_task_is_not_wanted(coordinator, site, caplog):
+    network = site.settings.network.model_copy(update={"timeout_s": 0.5})
+    coordinator.broken_results = True
+    lost = offer(coordinator, BIG[:3])
+    failing = f"/agent/v1/tasks/{lost}/result"
+
+    def close_when_failing() -> bool:
+        if lost not in coordinator.closed and failing in caplog.text:
+            coordinator.closed.add(lost)
+        return lost in coordinator.closed and coordinator.polls > 1
+
+    settings = site.settings.model_copy(update={"network": network})
+    site.work_until(close_when_failing, settings=settings)
+    assert "task.abandon" in [record["action"] for record in site.records()]
+    assert not list((site.folder / "state" / "kept").glob("??/*"))[1:], "the app's state only"

@@ -5,7 +5,9 @@ import datetime
 import http.client
 import ipaddress
 import os
+import socket
 import ssl
+import struct
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -184,3 +186,29 @@ def test_the_agent_tries_for_ever_with_growing_waits(coordinator):
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(scenario())
     assert waits == [0.25, 0.5, 1, 2, 4, 8, 15, 15, 15, 15, 15, 15]
+
+
+def test_a_cut_connection_is_told_in_words(coordinator):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def reset() -> None:
+            connection, _ = server.accept()
+            connection.recv(65536)
+            # lingering for no time: the peer gets a reset, for which httpx has no text
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            connection.close()
+
+        thread = threading.Thread(target=reset)
+        thread.start()
+        with pytest.raises(Unreachable, match=r"the connection was cut before .* \(ReadError\)$"):
+            call(coordinator, url=f"http://127.0.0.1:{server.getsockname()[1]}")
+        thread.join()
+
+
+def test_silence_is_told_in_words(coordinator):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        pytest.raises(Unreachable, match=r"no answer within .* \(ReadTimeout\)$"),
+    ):
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        call(coordinator, url=url, network=Network(timeout_s=0.2))
