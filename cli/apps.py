@@ -12,11 +12,11 @@ from .transfers import upload_bundle
 
 app = group("Upload training code (a Flower app directory).")
 COLUMNS = {
-    "digest": "digest",
     "name": "name",
     "version": "version",
     "clientapp": "clientapp",
     "size_bytes": "size",
+    "digest": "digest",
 }
 
 

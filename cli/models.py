@@ -11,12 +11,12 @@ from .transfers import download_model, upload_model
 app = group("List, trace, upload and download model versions.")
 Model = Annotated[str, typer.Argument(help="Digest: sha256:… (`model list`, `run show`).")]
 COLUMNS = {
-    "digest": "digest",
     "run": "run",
     "round": "round",
     "parameters": "parameters",
     "size_bytes": "size",
     "created": "created",
+    "digest": "digest",
 }
 
 
@@ -25,13 +25,18 @@ def list_models(
     ctx: typer.Context,
     run: Annotated[str | None, typer.Option(help="Only the versions of this run.")] = None,
 ) -> None:
-    """List model versions.
+    """List model versions, a run's by round, else the newest last.
 
     Example: fedward model list --run run-0k3f9a
     """
     here = session(ctx)
     with here.api() as api:
-        here.show_rows(api.get_all("/models", run=run), COLUMNS)
+        found = api.get_all("/models", run=run)
+    if run is None:
+        found.sort(key=lambda model: str(model["created"]))
+    else:
+        found.sort(key=lambda model: -1 if model["round"] is None else model["round"])
+    here.show_rows(found, COLUMNS)
 
 
 @app.command(cls=OperatorCommand)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
+DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)\.\d{6}Z")
+ITEM_WIDTH = 78
+"""A list's item that is longer is written over several lines."""
+LONGEST_WORD = 40
+"""A column of single words up to this length, as ids are, is never folded."""
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -25,7 +33,10 @@ def print_json_line(value: object) -> None:
 
 
 def print_table(rows: list[dict[str, Any]], columns: Mapping[str, str]) -> None:
-    """Print rows; `columns` maps a row's (dotted) key to the heading."""
+    """Print rows; `columns` maps a row's (dotted) key to the heading.
+
+    On a terminal that is too narrow for them, digests stand below their row, to be copied whole.
+    """
     from rich.console import Console
 
     if not rows:
@@ -35,37 +46,94 @@ def print_table(rows: list[dict[str, Any]], columns: Mapping[str, str]) -> None:
     if not console.is_terminal:
         # A pipe has no width to fit: cut nothing off.
         console = Console(width=400)
-    console.print(make_table(rows, columns))
+    table = make_table(rows, columns)
+    digests = [key for key in columns if any(_is_digest(value_at(row, key)) for row in rows)]
+    unlimited = console.options.update(max_width=10 * ITEM_WIDTH * len(columns))
+    if not digests or console.measure(table, options=unlimited).maximum <= console.width:
+        console.print(table)
+    else:
+        _print_ids_below(console, rows, columns, below=digests)
 
 
-def make_table(rows: list[dict[str, Any]], columns: Mapping[str, str]) -> Table:
-    """Return a table without ornaments that a person can also cut with awk."""
+def make_table(
+    rows: list[dict[str, Any]], columns: Mapping[str, str], *, spacing: int = 0
+) -> Table:
+    """Return a table without ornaments that a person can also cut with awk.
+
+    `spacing` empty lines follow each row.
+    """
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for key, heading in columns.items():
         numeric = all(_is_number(value_at(row, key)) for row in rows)
-        table.add_column(heading, justify="right" if numeric else "left", overflow="fold")
+        cells = [_format_cell(key, value_at(row, key)) for row in rows]
+        table.add_column(
+            heading,
+            justify="right" if numeric else "left",
+            overflow="fold",
+            no_wrap=all(" " not in cell and len(cell) <= LONGEST_WORD for cell in cells),
+        )
     for row in rows:
         # Text: a value with square brackets is not markup.
-        table.add_row(*(Text(format_value(key, value_at(row, key))) for key in columns))
+        table.add_row(*(Text(_format_cell(key, value_at(row, key))) for key in columns))
+        for _ in range(spacing):
+            table.add_row()
     return table
 
 
-def print_fields(document: Mapping[str, Any], *, indent: str = "") -> None:
-    """Print a document, one `key: value` a line, nested ones indented."""
+def make_one_line_table(rows: list[dict[str, Any]], columns: Mapping[str, str]) -> Table:
+    """Return a table that cuts what does not fit, so that each row is one line."""
+    table = make_table(rows, columns)
+    for column in table.columns:
+        column.overflow = "ellipsis"
+        for cell in column.cells:
+            cell.no_wrap = True  # type: ignore[union-attr]  # make_table's cells are Texts
+    return table
+
+
+def _print_ids_below(
+    console: Console, rows: list[dict[str, Any]], columns: Mapping[str, str], *, below: list[str]
+) -> None:
+    beside = {key: heading for key, heading in columns.items() if key not in below}
+    ids = iter([format_value(key, value_at(row, key)) for row in rows for key in below])
+    with console.capture() as captured:
+        console.print(make_table(rows, beside, spacing=len(below)))
+    for line in captured.get().splitlines():
+        # The empty lines are the ones that were left for the ids.
+        print(line.rstrip() or f"  {next(ids)}")
+
+
+def print_fields(
+    document: Mapping[str, Any], *, indent: str = "", first: str | None = None
+) -> None:
+    """Print a document, one `key: value` a line, nested ones indented; `first` line's indent."""
+    start = indent if first is None else first
     for key, value in document.items():
         if isinstance(value, Mapping) and value:
-            print(f"{indent}{key}:")
+            print(f"{start}{key}:")
             print_fields(value, indent=indent + "  ")
         elif isinstance(value, list) and value and isinstance(value[0], Mapping):
-            print(f"{indent}{key}:")
+            print(f"{start}{key}:")
             for item in value:
-                line = ", ".join(f"{name} {format_value(name, v)}" for name, v in item.items())
-                print(f"{indent}  - {line}")
+                _print_item(item, indent=indent + "  ")
         else:
-            print(f"{indent}{key}: {format_value(key, value)}")
+            line = f"{start}{key}: {format_value(key, value)}"
+            if _is_digest(value) and len(line) > ITEM_WIDTH + 2:
+                line = f"{start}{key}:\n{indent}  {value}"  # whole on one line, to be copied
+            print(line)
+        start = indent
+
+
+def _print_item(item: Mapping[str, Any], *, indent: str) -> None:
+    """Print a list's item on one line where it fits, else as a block without its empty fields."""
+    line = ", ".join(f"{name} {format_value(name, value)}" for name, value in item.items())
+    if len(indent) + 2 + len(line) <= ITEM_WIDTH:
+        print(f"{indent}- {line}")
+        return
+    present = {name: value for name, value in item.items() if value not in (None, [], {})}
+    print_fields(present, indent=indent + "  ", first=f"{indent}- ")
 
 
 def value_at(row: Mapping[str, Any], key: str) -> Any:
@@ -91,6 +159,15 @@ def format_value(key: str, value: object) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{k} {format_value(k, v)}" for k, v in value.items()) or "-"
     return str(value)
+
+
+def _format_cell(key: str, value: object) -> str:
+    """Write a value for a table, a time to the second."""
+    return _TIME.sub(r"\1Z", format_value(key, value))
+
+
+def _is_digest(value: object) -> bool:
+    return isinstance(value, str) and DIGEST.fullmatch(value) is not None
 
 
 def format_bytes(size_bytes: float) -> str:

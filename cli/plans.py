@@ -18,11 +18,11 @@ AppDirectory = Annotated[
     Path, typer.Option(help="Where pkg of --initial pkg.task:Net lies.", file_okay=False)
 ]
 COLUMNS = {
-    "digest": "digest",
     "plan.name": "name",
     "plan.study": "study",
     "created": "submitted",
     "created_by": "by",
+    "digest": "digest",
 }
 
 

@@ -140,7 +140,7 @@ def watch(ctx: typer.Context, run: Run) -> None:
     if last["status"] != "completed":
         raise RunNotCompleted(summary_line(last))
     if not here.as_json:
-        typer.echo(f"Final model: {last['model']}")
+        typer.echo(f"Final model:\n{last['model']}")
 
 
 def _change(here: Session, run: str, call: str) -> None:

@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from .errors import NotReachable
+from .errors import NotReachable, ProblemAnswer
 from .http import Api
 
 ENDED = frozenset({"completed", "failed", "stopped"})
@@ -16,31 +16,39 @@ RECONNECTS = 20
 LONGEST_WAIT_S = 15.0
 FIRST_METRICS = ("loss", "accuracy", "auc")
 METRICS_SHOWN = 4
+METRIC = "metric:"
+"""Before the name of a metric in a row's keys."""
+AWAY_STATUSES = frozenset({502, 503, 504})
+"""How a proxy, or a coordinator without its database, says that it will be back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A run and all its rounds at one moment, as the coordinator describes them."""
+    """A run and all its rounds at one moment, as the coordinator describes them.
+
+    `away` says why the coordinator cannot be asked now; run and rounds are then the last known.
+    """
 
     run: dict[str, Any]
     rounds: list[dict[str, Any]]
+    away: str | None = None
 
 
 def follow_run(api: Api, run: str) -> Iterator[Snapshot]:
     """Yield a snapshot now, after each change, and a last one when the run has ended.
 
-    A cut stream is taken up again after the last event seen.
+    A cut stream is taken up again after the last event seen; while that fails, the last snapshot
+    is yielded with `away`.
 
     Raises:
-        NotReachable: `RECONNECTS` cuts in a row, which takes some minutes.
+        NotReachable: no answer at first, or `RECONNECTS` cuts in a row, which takes minutes.
     """
     after: str | None = None
     cuts = 0
-    rounds: list[dict[str, Any]] = []
+    snapshot: Snapshot | None = None
     while True:
         try:
-            snapshot = take_snapshot(api, run, rounds)
-            rounds = snapshot.rounds
+            snapshot = take_snapshot(api, run, [] if snapshot is None else snapshot.rounds)
             yield snapshot
             if snapshot.run["status"] in ENDED:
                 return
@@ -51,9 +59,10 @@ def follow_run(api: Api, run: str) -> Iterator[Snapshot]:
             else:
                 # The stream ended though the run goes on: a proxy, or the coordinator stops.
                 cuts = _wait_after(cuts)
-        except NotReachable:
-            if cuts == RECONNECTS:
+        except (NotReachable, ProblemAnswer) as error:
+            if snapshot is None or cuts == RECONNECTS or not _will_be_back(error):
                 raise
+            yield replace(snapshot, away=str(error).partition("\n")[0])
             cuts = _wait_after(cuts)
 
 
@@ -102,6 +111,10 @@ def summary_line(run: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def _will_be_back(error: NotReachable | ProblemAnswer) -> bool:
+    return isinstance(error, NotReachable) or error.status in AWAY_STATUSES
+
+
 def _wait_after(cuts: int) -> int:
     """Wait longer after each cut, and count this one."""
     time.sleep(min(LONGEST_WAIT_S, 0.5 * 2.0**cuts))
@@ -132,7 +145,7 @@ def _metrics_of(view: dict[str, Any]) -> dict[str, Any]:
 
 def _metric_key(name: str) -> str:
     # value_at reads a dot as a way into a document; a metric's name may hold one.
-    return f"metric:{name.replace('.', '_')}"
+    return f"{METRIC}{name.replace('.', '_')}"
 
 
 def _round_row(view: dict[str, Any]) -> dict[str, Any]:

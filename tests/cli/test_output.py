@@ -61,3 +61,37 @@ def test_nested_documents_are_indented(capsys: pytest.CaptureFixture[str]) -> No
 def test_a_value_in_square_brackets_is_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
     print_table([{"name": "[bold]a[/nonsense]"}], {"name": "name"})
     assert "[bold]a[/nonsense]" in capsys.readouterr().out
+
+
+def narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"FORCE_COLOR": "1", "COLUMNS": "80", "NO_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+
+
+def test_on_a_narrow_terminal_a_digest_stands_whole_below_its_row(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrow_terminal(monkeypatch)
+    digests = [f"sha256:{number:064x}" for number in range(2)]
+    rows = [{"digest": digest, "name": "n" * 30} for digest in digests]
+    print_table(rows, {"name": "name", "digest": "digest"})
+    lines = capsys.readouterr().out.splitlines()
+    assert [lines[2], lines[4]] == [f"  {digest}" for digest in digests]
+    assert len(lines) == 5
+
+
+def test_times_in_tables_are_to_the_second(capsys: pytest.CaptureFixture[str]) -> None:
+    print_table([{"t": "2026-11-30T22:27:35.552485Z"}], {"t": "time"})
+    assert capsys.readouterr().out.splitlines()[1].strip() == "2026-11-30T22:27:35Z"
+
+
+def test_a_long_item_of_a_list_is_a_block(capsys: pytest.CaptureFixture[str]) -> None:
+    item = {"kind": "train", "reason": None, "model": "x" * 70, "metrics": {"loss": 0.5}}
+    print_fields({"attempts": [item]})
+    assert capsys.readouterr().out.splitlines() == [
+        "attempts:",
+        "  - kind: train",
+        f"    model: {'x' * 70}",
+        "    metrics:",
+        "      loss: 0.5",
+    ]

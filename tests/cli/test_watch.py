@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import httpx
+import pytest
 
+from fedward.cli.errors import NotReachable
 from fedward.cli.http import Api
 from fedward.cli.watch import follow_run, round_columns, round_rows, summary_line
 
@@ -46,7 +48,7 @@ class Coordinator:
 def statuses(coordinator: Coordinator) -> Iterator[str]:
     with Api("http://127.0.0.1:1", "fw_x", transport=httpx.MockTransport(coordinator)) as api:
         for snapshot in follow_run(api, RUN):
-            yield snapshot.run["status"]
+            yield snapshot.run["status"] + (" (away)" if snapshot.away else "")
 
 
 def test_a_run_is_followed_to_its_end() -> None:
@@ -57,7 +59,18 @@ def test_a_run_is_followed_to_its_end() -> None:
 
 def test_a_cut_stream_is_taken_up_again() -> None:
     coordinator = Coordinator(cuts=1)
-    assert list(statuses(coordinator)) == ["running", "running", "completed"]
+    assert list(statuses(coordinator)) == ["running", "running (away)", "running", "completed"]
+
+
+def test_a_coordinator_that_never_answered_is_an_error_at_once() -> None:
+    def refuse(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    with (
+        Api("http://127.0.0.1:1", "fw_x", transport=httpx.MockTransport(refuse)) as api,
+        pytest.raises(NotReachable),
+    ):
+        next(follow_run(api, RUN))
 
 
 def test_a_round_shows_the_metrics_of_its_evaluation_and_who_was_missing() -> None:
