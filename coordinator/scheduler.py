@@ -127,7 +127,10 @@ class Scheduler:
                 until = housekeeping_at if due is None else min(due, housekeeping_at)
                 pause_s = max(0.0, until - self._context.clock())
                 await self._context.notifier.wait("jobs", pause_s, since=seen)
-        await asyncio.to_thread(self._coordinator.stop)
+        try:
+            await asyncio.to_thread(self._coordinator.stop)
+        except STORAGE_FAULTS:
+            _log.exception("the stop could not be recorded; the next start will say so")
 
     def _recover(self, _: Context) -> bool:
         self._coordinator.start()

@@ -12,6 +12,7 @@ from fedward.coordinator.blobs import Blobs
 from fedward.coordinator.errors import NotFound, Unavailable
 from fedward.coordinator.notify import Notifier
 from fedward.coordinator.scheduler import Scheduler
+from fedward.coordinator.service import Coordinator
 from fedward.coordinator.store.tables import metadata
 from fedward.protocol.arrays import encode
 from fedward.protocol.canonical import sha256_digest
@@ -178,3 +179,25 @@ def test_paging_shows_everything_once(federation: Federation) -> None:
     assert len(seen) == len(set(seen)) == 5
     rounds = federation.coordinator.list_rounds(runs[0], limit=1)
     assert (rounds.items[0].round, rounds.next) == (1, "1")
+
+
+def test_a_stop_that_cannot_be_recorded_still_ends_the_scheduler(
+    federation: Federation, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Full(Coordinator):
+        def stop(self) -> None:
+            raise Unavailable("storage-unavailable", "the disk is full")
+
+    c = federation.coordinator.context
+    coordinator = Full(c.store, c.blobs, c.notifier, c.key, c.clock, c.token_bytes)
+
+    async def start_and_stop() -> None:
+        scheduler = Scheduler(coordinator)
+        running = asyncio.create_task(scheduler.run())
+        await asyncio.to_thread(coordinator.check_ready)
+        scheduler.stop()
+        await running
+
+    asyncio.run(start_and_stop())
+    assert "could not be recorded" in caplog.text
+    coordinator.check_ready()
