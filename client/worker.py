@@ -11,6 +11,8 @@ The agent starts it with pipes on stdin and stdout and speaks frames (`frames.py
         -> {"ok": true, "metrics": {}, "num_examples": 5, "arrays": true}
     either -> {"ok": false, "failure": a TaskFailure, "message": for the site's own log}
 
+A request's `number`, if it has one, is in its answer. Only the process that got the request
+answers: one that the app forked, and that comes back from the app, ends there.
 `run_config` holds the plan's overrides only; `device` is put into `node_config` unless the site
 has such a setting. A `train` reply's arrays are written to
 `reply_path`, the app's state to `state_path_out` when the answer is ok.
@@ -35,7 +37,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NoReturn
@@ -152,10 +154,11 @@ class Worker:
 
             fix_algorithms(threads=self._threads)
         _seed_everything(LOAD_SEED)
-        if recipe is None:
-            loaded = load_bundle(Path(request.app), clientapp=request.clientapp)
-        else:
-            loaded = load_installed(recipe.clientapp, config=recipe.defaults)
+        with _no_forked_process():
+            if recipe is None:
+                loaded = load_bundle(Path(request.app), clientapp=request.clientapp)
+            else:
+                loaded = load_installed(recipe.clientapp, config=recipe.defaults)
         self._loaded = (request.app, loaded)
         return {"ok": True, "config": loaded.config}
 
@@ -169,7 +172,8 @@ class Worker:
         state = _read_state(request.state_path_in)
         arrays = None if request.arrays_path is None else _map_arrays(request.arrays_path)
         _seed_everything(request.seed)
-        reply = call_app(loaded.app, call, arrays=arrays, state=state)
+        with _no_forked_process():
+            reply = call_app(loaded.app, call, arrays=arrays, state=state)
         try:
             return _store(reply, request)
         except InvalidArrays as error:
@@ -199,6 +203,18 @@ class Worker:
         # An app that changes directory once per message would else end up somewhere new.
         with contextlib.suppress(OSError):
             os.chdir(self._home)
+
+
+@contextlib.contextmanager
+def _no_forked_process() -> Iterator[None]:
+    """End every process but the one that came in: a second one would answer, too."""
+    asked = os.getpid()
+    try:
+        yield
+    finally:
+        if os.getpid() != asked:
+            os.write(2, b"a process that the app forked came back from the app: ended\n")
+            os._exit(0)
 
 
 def _recipe(name: str) -> registry.Recipe:
@@ -275,12 +291,12 @@ def _failure(failure: TaskFailure, error: BaseException) -> dict[str, Any]:
     return {"ok": False, "failure": failure.value, "message": text}
 
 
-def _framed(answer: dict[str, Any]) -> bytes:
+def _framed(answer: dict[str, Any], *, echo: dict[str, Any]) -> bytes:
     """Return the answer as a frame; one that fits none is the app's failure, not the worker's."""
     try:
-        return frame_bytes(answer)
+        return frame_bytes(answer | echo)
     except (TypeError, ValueError) as error:
-        return frame_bytes(_failure(TaskFailure.REPLY_INVALID, error))
+        return frame_bytes(_failure(TaskFailure.REPLY_INVALID, error) | echo)
 
 
 # ---------------------------------------------------------------- the process
@@ -352,7 +368,9 @@ def main() -> None:
         del sys.path[0]
     worker = Worker(threads=_threads())
     while (request := read_frame(requests)) is not None:
-        answers.write(_framed(worker.answer(request)))
+        # Echoed, so that the agent never takes one request's answer for another's.
+        echo = {"number": request["number"]} if "number" in request else {}
+        answers.write(_framed(worker.answer(request), echo=echo))
         answers.flush()
         if worker.spoiled:
             os.dup2(requests.fileno(), 0)

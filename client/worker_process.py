@@ -67,6 +67,7 @@ class WorkerProcess:
         self._stop_s = stop_s
         self._process: asyncio.subprocess.Process | None = None
         self._loaded: Mapping[str, Any] | None = None
+        self._asked = 0
 
     @property
     def pid(self) -> int | None:
@@ -145,7 +146,8 @@ class WorkerProcess:
         process = self._process
         if process is None or process.stdin is None or process.stdout is None:
             raise WorkerDied("the worker is not running")
-        frame = frame_bytes(message)
+        self._asked += 1
+        frame = frame_bytes({**message, "number": self._asked})
         try:
             process.stdin.write(frame)
             await process.stdin.drain()
@@ -153,6 +155,11 @@ class WorkerProcess:
             answer = parse_body(await process.stdout.readexactly(body_size(head)))
         except (OSError, asyncio.IncompleteReadError, BrokenFrame) as error:
             raise WorkerDied(f"the worker {process.pid} ended: {error}") from error
+        if answer.get("number") != self._asked:
+            number = answer.get("number")
+            raise WorkerDied(
+                f"worker {process.pid}: got the answer to request {number}, expected {self._asked}"
+            )
         if answer.get("ok") is True:
             return answer
         failure, told = _failure(answer.get("failure")), str(answer.get("message", ""))

@@ -28,7 +28,7 @@ def run(request: dict) -> dict:
         signal.pause()
     if do == "wait-for-file":
         wait_for(log.parent / "go-on")
-    if do == "raise":
+    if do in {"raise", "old-number"}:
         return {"ok": False, "failure": "app-raised", "message": "Traceback ..."}
     return trained(request, do)
 
@@ -79,11 +79,15 @@ def main() -> None:
     while (request := read_frame(requests)) is not None:
         answer = {"ok": True, "config": {}} if request["op"] == "load" else run(request)
         if answer.get("metrics", {}).get("loss"):  # json.dumps(allow_nan=True) is what a bug sends
-            body = b'{"ok":true,"metrics":{"loss":[0.5,Infinity]},"num_examples":1,"arrays":true}'
+            body = (
+                b'{"ok":true,"metrics":{"loss":[0.5,Infinity]},"num_examples":1,"arrays":true,'
+                b'"number":%d}' % request["number"]
+            )
             answers.write(len(body).to_bytes(4, "big") + body)
             answers.flush()
             continue
-        write_frame(answers, answer)
+        old = request.get("config", {}).get("do") == "old-number"
+        write_frame(answers, answer | {"number": request["number"] - old})
 
 
 if __name__ == "__main__":

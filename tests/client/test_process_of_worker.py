@@ -89,6 +89,16 @@ def test_noise_in_place_of_frames_is_a_death(tmp_path, code):
     run(scenario())
 
 
+def test_an_answer_to_another_request_is_a_death(tmp_path):
+    async def scenario() -> None:
+        worker = start(tmp_path)
+        with pytest.raises(WorkerDied, match="got the answer to request 1, expected 2"):
+            await worker.run(LOAD, message(tmp_path, "old-number"), limit_s=30)
+        assert worker.pid is None
+
+    run(scenario())
+
+
 def test_a_command_that_does_not_exist_is_a_death(tmp_path):
     async def scenario() -> None:
         with pytest.raises(WorkerDied, match="cannot be started"):

@@ -56,6 +56,7 @@ def evaluate(message, context):
         "exit": lambda: sys.exit(0),
         "interrupt": lambda: os.kill(os.getpid(), 2) or (_ for _ in ()).throw(KeyboardInterrupt),
         "memory": lambda: (_ for _ in ()).throw(MemoryError()),
+        "fork": lambda: os.fork(),
         "long": lambda: None,
         "chdir": lambda: os.chdir("/"),
         "stdin": lambda: sys.stdin.read(),
@@ -269,6 +270,26 @@ def test_torch_tensors_go_both_ways_without_serialisation(warm, dtype):
     model = {"w": np.arange(4).astype(dtype), "e": np.zeros((0, 3), dtype), "s": np.array(1, dtype)}
     answer = warm.run("query", model, action="torch", config={"tag": np.dtype(dtype).name})
     assert answer["metrics"] == {"lazy": 1, "same": 1}, answer
+
+
+def test_of_an_app_that_forked_only_the_process_that_was_asked_answers(warm, tmp_path):
+    state = {"state_path_out": str(tmp_path / "state")}
+    first = warm.run("evaluate", config={"way": "fork"}, number=1, **state)
+    calls = first["metrics"]["calls"]
+    for number in (2, 3, 4):
+        answer = warm.run("evaluate", number=number)
+        assert answer["number"] == number
+        assert answer["metrics"]["calls"] == calls + number - 1, "the child's answer comes twice"
+
+
+def test_an_app_that_forks_while_it_is_imported_is_loaded_once(drive, tmp_path):
+    (tmp_path / "pyproject.toml").write_text('[tool.flwr.app.components]\nclientapp = "t:app"\n')
+    (tmp_path / "t.py").write_text(
+        "import os\nfrom flwr.clientapp import ClientApp\napp = ClientApp()\nos.fork()\n"
+    )
+    driver = drive()
+    assert driver.ask(op="load", app=str(tmp_path), number=1)["number"] == 1
+    assert driver.ask(op="load", app=str(tmp_path), number=2)["number"] == 2
 
 
 def test_a_second_app_needs_another_process(warm, tmp_path):
