@@ -69,6 +69,11 @@ def download(
 ) -> None:
     """Download a model version as a safetensors file and check its digest.
 
+    A model of the recipe `tabular` expects standardised columns:
+    (x - mean) / sqrt(mean_square - mean^2), 0 where a value is missing. In full precision
+    `fedward run rounds RUN --round 0 --json` has them, as feature-mean and
+    feature-mean-square; README.md has an example in Python.
+
     Example: fedward model download sha256:0a1b… --out model.safetensors
     """
     here = session(ctx)

@@ -72,6 +72,14 @@ def test_every_round_says_who_took_part(federation: Federation, finished: dict[s
             assert sorted(attempt["took_part"]) == sorted(SITES)
 
 
+def test_round_0_has_what_the_model_needs_to_be_used(
+    federation: Federation, finished: dict[str, Any]
+) -> None:
+    prepared = federation.json("run", "rounds", finished["run"], "--round", "0")
+    metrics = prepared["attempts"][-1]["metrics"]
+    assert len(metrics["feature-mean"]) == len(metrics["feature-mean-square"]) == 2
+
+
 def test_the_audit_log_verifies_and_proves_single_records(
     federation: Federation, finished: dict[str, Any]
 ) -> None:
