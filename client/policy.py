@@ -15,6 +15,8 @@ from fedward.protocol.documents import Plan, Scalar, Task, TaskFailure
 from .errors import TaskFailed
 from .settings import AgentSettings
 
+_READ_AT_START = "agent.toml is read at start: restart the agent after a change"
+
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
@@ -55,7 +57,7 @@ def accept_plan(plan: Plan, task: Task, *, settings: AgentSettings) -> Accepted:
     dataset = settings.datasets.get(plan.dataset)
     if dataset is None:
         known = ", ".join(sorted(settings.datasets)) or "none"
-        detail = f"got dataset {plan.dataset!r}, agent.toml has: {known}"
+        detail = f"got dataset {plan.dataset!r}, agent.toml has: {known}; {_READ_AT_START}"
         raise TaskFailed(TaskFailure.DATASET_UNKNOWN, detail)
     node_config: dict[str, Scalar] = dict(dataset.node_config)
     if dataset.path is not None:
@@ -66,8 +68,8 @@ def accept_plan(plan: Plan, task: Task, *, settings: AgentSettings) -> Accepted:
 def _check_app(plan: Plan, settings: AgentSettings) -> None:
     accept, app = settings.accept, plan.app
     if app.recipe is not None and app.recipe not in accept.recipes:
-        detail = f"got recipe {app.recipe}, accept.recipes has {accept.recipes}"
+        detail = f"got recipe {app.recipe}, accept.recipes has {accept.recipes}; {_READ_AT_START}"
         raise TaskFailed(TaskFailure.APP_NOT_ACCEPTED, detail)
     if app.bundle is not None and app.bundle not in accept.apps:
-        detail = f"got bundle {app.bundle}, accept.apps has {accept.apps}"
+        detail = f"got bundle {app.bundle}, accept.apps has {accept.apps}; {_READ_AT_START}"
         raise TaskFailed(TaskFailure.APP_NOT_ACCEPTED, detail)

@@ -69,6 +69,14 @@ def test_what_the_site_does_not_allow_is_refused_by_name(parts, failure):
     assert refused.value.failure == failure
 
 
+@pytest.mark.parametrize(
+    "parts", [{"app": {"recipe": "other"}}, {"app": {"bundle": BUNDLE}}, {"dataset": "finance"}]
+)
+def test_a_refusal_by_agent_toml_says_when_a_change_counts(parts):
+    with pytest.raises(TaskFailed, match=r"agent\.toml is read at start"):
+        accept_plan(plan(**parts), TASK, settings=settings())
+
+
 def test_the_policys_digest_changes_with_the_rules_and_not_with_the_data():
     one = policy_digest(settings())
     moved = settings(datasets={"ehr": {"path": "/other/ehr.csv"}})
