@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,15 @@ def worker_environment(inherited: Mapping[str, str]) -> dict[str, str]:
     return kept | fixed
 
 
+LOAD_LIMIT_S = 600.0
+"""Longest start of a worker with its app: a slow disk reads torch for minutes."""
+
+
 class WorkerProcess:
     """A worker that is started when first asked.
 
-    `folder` is its working folder; `stop_s` is how long an idle worker may take to end.
+    `folder` is its working folder; `load_s` is how long it may take to start and load the app,
+    `stop_s` how long an idle worker may take to end.
     """
 
     def __init__(
@@ -59,11 +64,13 @@ class WorkerProcess:
         *,
         folder: Path,
         environment: Mapping[str, str],
+        load_s: float = LOAD_LIMIT_S,
         stop_s: float = 5.0,
     ) -> None:
         self._command = list(command)
         self._folder = folder
         self._environment = dict(environment)
+        self._load_s = load_s
         self._stop_s = stop_s
         self._process: asyncio.subprocess.Process | None = None
         self._loaded: Mapping[str, Any] | None = None
@@ -79,32 +86,38 @@ class WorkerProcess:
     ) -> dict[str, Any]:
         """Hand `message` to the app that `load` names; return the worker's answer.
 
+        `limit_s` is for the message alone: what the first one of a run loads is not its work.
         Whatever interrupts the call kills the worker: nothing goes on in the background.
 
         Raises:
-            TaskFailed: the worker says so, or it took longer than `limit_s` (resources).
+            TaskFailed: the worker says so, or it took too long (resources).
             WorkerDied: it ended, or broke its protocol; the next call starts another.
         """
         try:
-            async with asyncio.timeout(limit_s):
-                if self._process is None or self._process.returncode is not None:
-                    await self._start()
-                if self._loaded != load:
-                    if self._loaded is not None:
-                        await self.close()
-                        await self._start()
-                    await self._ask(load)
-                    self._loaded = dict(load)
+            async with _limit(self._load_s, f"the app is not loaded after {self._load_s:g} s"):
+                await self._load(load)
+            told = f"got no answer of the app within limits.task_s = {limit_s:g} s"
+            async with _limit(limit_s, told):
                 return await self._ask(message)
-        except TimeoutError as error:
+        except _TooSlow:
             await self._kill()
-            detail = f"got no answer of the app within limits.task_s = {limit_s:g} s"
-            raise TaskFailed(TaskFailure.RESOURCES, detail) from error
+            raise
         except TaskFailed:
             raise
         except BaseException:
             await self._kill()
             raise
+
+    async def _load(self, load: Mapping[str, Any]) -> None:
+        if self._process is None or self._process.returncode is not None:
+            await self._start()
+        if self._loaded == load:
+            return
+        if self._loaded is not None:
+            await self.close()
+            await self._start()
+        await self._ask(load)
+        self._loaded = dict(load)
 
     async def close(self) -> None:
         """End the worker: it is idle, so closing its input is enough; else it is killed."""
@@ -164,6 +177,19 @@ class WorkerProcess:
             return answer
         failure, told = _failure(answer.get("failure")), str(answer.get("message", ""))
         raise TaskFailed(failure, told.removeprefix(f"{failure.value}: "))
+
+
+class _TooSlow(TaskFailed):
+    """The worker may still be busy: unlike after another failure it cannot be asked again."""
+
+
+@contextlib.asynccontextmanager
+async def _limit(limit_s: float, told: str) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(limit_s):
+            yield
+    except TimeoutError as error:
+        raise _TooSlow(TaskFailure.RESOURCES, told) from error
 
 
 def _failure(name: object) -> TaskFailure:

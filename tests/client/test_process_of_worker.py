@@ -23,8 +23,9 @@ def message(folder: Path, do: str = "raise") -> dict:
     }
 
 
-def start(folder: Path, command=BEHAVING) -> WorkerProcess:
-    return WorkerProcess(command, folder=folder, environment=worker_environment(os.environ))
+def start(folder: Path, command=BEHAVING, **more) -> WorkerProcess:
+    environment = worker_environment(os.environ)
+    return WorkerProcess(command, folder=folder, environment=environment, **more)
 
 
 def run(scenario) -> None:
@@ -95,6 +96,34 @@ def test_an_answer_to_another_request_is_a_death(tmp_path):
         with pytest.raises(WorkerDied, match="got the answer to request 1, expected 2"):
             await worker.run(LOAD, message(tmp_path, "old-number"), limit_s=30)
         assert worker.pid is None
+
+    run(scenario())
+
+
+SLOW = [
+    sys.executable,
+    "-c",
+    f"import runpy, time; time.sleep(3); runpy.run_path({BEHAVING[1]!r}, run_name='__main__')",
+]
+"""Takes three seconds to start, as a worker that imports torch from a slow disk."""
+
+
+def test_loading_does_not_count_against_the_limit_of_a_message(tmp_path):
+    async def scenario() -> None:
+        worker = start(tmp_path, SLOW)
+        with pytest.raises(TaskFailed, match="app-raised"):
+            await worker.run(LOAD, message(tmp_path), limit_s=2)
+        await worker.close()
+
+    run(scenario())
+
+
+def test_loading_has_a_limit_of_its_own(tmp_path):
+    async def scenario() -> None:
+        worker = start(tmp_path, SLOW, load_s=0.5)
+        with pytest.raises(TaskFailed, match=r"resources: the app is not loaded after 0\.5 s"):
+            await worker.run(LOAD, message(tmp_path), limit_s=30)
+        assert worker.pid is None, "what goes on loading would answer the next request"
 
     run(scenario())
 
