@@ -25,6 +25,7 @@ class BlobFolder:
         self._folder = folder
         self._partial = folder / "partial"
         self._partial.mkdir(parents=True, exist_ok=True)
+        self._grown = True  # what an earlier process left is not known
 
     def path(self, digest: str) -> Path:
         """Return where the file with this digest is or would be."""
@@ -41,10 +42,12 @@ class BlobFolder:
 
     def partial(self, digest: str) -> Path:
         """Return where the first bytes of a file that is being fetched are kept."""
+        self._grown = True
         return self._partial / digest_hex(digest)
 
     def adopt(self, file: Path, *, digest: str) -> Path:
         """Move a complete, verified file on the same disk to its name, durably."""
+        self._grown = True
         target = self.path(digest)
         if target.exists():  # an app without state leaves the same file after every task
             file.unlink()
@@ -90,8 +93,11 @@ class BlobFolder:
     def shrink(self, limit_bytes: int, *, in_use: Set[str]) -> None:
         """Remove the files that were not used for longest until at most `limit_bytes` remain.
 
-        Those of `in_use` stay in any case; of what was half fetched, only they stay.
+        Those of `in_use` stay in any case; of what was half fetched, only they stay. Nothing is
+        looked at where nothing was added since the folder was found small enough.
         """
+        if not self._grown:
+            return
         wanted = {digest_hex(digest) for digest in in_use}
         for path in self._partial.iterdir():
             if path.name not in wanted:
@@ -100,10 +106,11 @@ class BlobFolder:
         total = sum(stat.st_size for stat, _ in files)
         for stat, path in sorted(files, key=lambda item: item[0].st_mtime):
             if total <= limit_bytes:
-                return
+                break
             if path.name not in wanted:
                 path.unlink()
                 total -= stat.st_size
+        self._grown = total > limit_bytes
 
     def clear_partial(self) -> None:
         """Remove what was half fetched."""

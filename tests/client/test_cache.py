@@ -53,6 +53,25 @@ def test_what_was_half_fetched_stays_only_for_what_is_in_use(folder):
     assert [folder.partial(d).exists() for d in digests] == [True, False]
 
 
+def test_a_folder_to_which_nothing_was_added_is_not_looked_through(folder):
+    (digest, _), limit = folder.put([b"0123456789"]), 10
+    folder.shrink(limit, in_use=set())
+    path = folder.path(digest)
+    path.write_bytes(b"0" * 11)  # behind its back: who looks finds it too large
+    folder.shrink(limit, in_use=set())
+    assert path.exists()
+    folder.partial(digest)
+    folder.shrink(limit, in_use=set())
+    assert not path.exists()
+
+
+def test_what_is_too_large_while_in_use_goes_when_it_is_not(folder):
+    digest, _ = folder.put([b"0123456789"])
+    folder.shrink(5, in_use={digest})
+    folder.shrink(5, in_use=set())
+    assert not folder.path(digest).exists()
+
+
 def test_a_name_that_is_no_digest_reaches_no_file(folder):
     with pytest.raises(InvalidDocument):
         folder.path("sha256:../../etc/passwd")
