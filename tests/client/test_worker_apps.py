@@ -18,7 +18,10 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "flower-digits"
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory):
-    """Start workers; `ask(kind, arrays, **fields)` sends one message and returns answer, arrays."""
+    """Start workers; `ask(kind, arrays, **fields)` sends one message and returns answer, arrays.
+
+    Where the answer is not what `ok` says, the test fails with what the worker tells.
+    """
     processes = []
 
     def load(app):
@@ -29,17 +32,21 @@ def start(tmp_path_factory):
         )  # fmt: skip
         processes.append(process)
 
-        def ask(kind, arrays, **fields):
+        def ask(kind, arrays, *, ok=True, **fields):
             model, reply = folder / "model", folder / "reply"
             model.write_bytes(b"".join(encode(arrays)))
             files = {"arrays_path": str(model), "reply_path": str(reply)}
             ids = {"op": "run", "kind": kind, "run_id": 1, "node_id": 2, "seed": 3}
             write_frame(process.stdin, {**ids, **files, **fields})
             answer = read_frame(process.stdout)
+            assert answer is not None, f"the worker ended: {process.wait(timeout=30)}"
+            assert answer["ok"] is ok, answer.get("message", answer)
             return answer, decode(reply.read_bytes()) if answer.get("arrays") else None
 
         write_frame(process.stdin, {"op": "load", "app": str(app)})
-        assert read_frame(process.stdout)["ok"]
+        loaded = read_frame(process.stdout)
+        assert loaded is not None, f"the worker ended: {process.wait(timeout=30)}"
+        assert loaded["ok"], loaded["message"]
         return ask
 
     yield load
@@ -126,7 +133,7 @@ def test_fedprox_keeps_the_model_nearer_to_the_received_one(tabular, site):
 )
 def test_what_is_wrong_has_a_type_and_a_reason(tabular, site, changes, failure, text):
     arrays, fields = prepared(tabular, site, CONFIG)
-    answer, _ = tabular("evaluate", arrays, **{**fields, **changes})
+    answer, _ = tabular("evaluate", arrays, ok=False, **{**fields, **changes})
     assert answer["failure"] == failure
     assert text in answer["message"]
 
