@@ -18,6 +18,7 @@ from fedward.protocol.documents import TaskFailure
 
 from .errors import TaskFailed, WorkerDied
 from .frames import LENGTH_BYTES, BrokenFrame, body_size, frame_bytes, parse_body
+from .printed import PrintedText
 
 _INHERITED = frozenset(
     {"PATH", "HOME", "LANG", "TZ", "TMPDIR", "PYTHONPATH", "VIRTUAL_ENV", "LD_LIBRARY_PATH"}
@@ -75,6 +76,7 @@ class WorkerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._loaded: Mapping[str, Any] | None = None
         self._asked = 0
+        self._printed = PrintedText()
 
     @property
     def pid(self) -> int | None:
@@ -93,6 +95,7 @@ class WorkerProcess:
             TaskFailed: the worker says so, or it took too long (resources).
             WorkerDied: it ended, or broke its protocol; the next call starts another.
         """
+        self._printed.begin()
         try:
             async with _limit(self._load_s, f"the app is not loaded after {self._load_s:g} s"):
                 await self._load(load)
@@ -107,6 +110,8 @@ class WorkerProcess:
         except BaseException:
             await self._kill()
             raise
+        finally:
+            self._printed.end()
 
     async def _load(self, load: Mapping[str, Any]) -> None:
         if self._process is None or self._process.returncode is not None:
@@ -133,17 +138,22 @@ class WorkerProcess:
 
     async def _start(self) -> None:
         await self._kill()
+        stderr = self._printed.open()
         try:
             self._process = await asyncio.create_subprocess_exec(
                 *self._command,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
+                stderr=stderr,
                 cwd=self._folder,
                 env=self._environment,
                 start_new_session=True,  # the app's own child processes end with it
             )
         except OSError as error:
+            self._printed.close()
             raise WorkerDied(f"the worker cannot be started: {error}") from error
+        finally:
+            os.close(stderr)
 
     async def _kill(self) -> None:
         process, self._process, self._loaded = self._process, None, None
@@ -154,6 +164,7 @@ class WorkerProcess:
         if process.stdin is not None:
             process.stdin.close()
         await process.wait()
+        self._printed.close()
 
     async def _ask(self, message: Mapping[str, Any]) -> dict[str, Any]:
         process = self._process

@@ -23,11 +23,17 @@ def run(request: dict) -> dict:
     if do == "die-once" and len(log.read_text().splitlines()) == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     if do == "die":
+        sys.stderr.write("last words")
+        sys.stderr.flush()
         os._exit(3)
     if do == "hang":
         signal.pause()
     if do == "wait-for-file":
         wait_for(log.parent / "go-on")
+    if do.startswith("print "):
+        sys.stderr.write("x" * int(do.removeprefix("print ")))
+        sys.stderr.flush()
+        return {"ok": False, "failure": "app-raised", "message": "printed"}
     if do in {"raise", "old-number"}:
         return {"ok": False, "failure": "app-raised", "message": "Traceback ..."}
     return trained(request, do)

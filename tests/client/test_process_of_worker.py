@@ -100,6 +100,32 @@ def test_an_answer_to_another_request_is_a_death(tmp_path):
     run(scenario())
 
 
+def test_what_an_app_prints_is_passed_on_up_to_a_limit_for_each_message(tmp_path, capfd, caplog):
+    async def scenario() -> list[int]:
+        worker, sizes = start(tmp_path), []
+        for size in (1000, 3 * 2**20, 1000):
+            with pytest.raises(TaskFailed, match="printed"):
+                await worker.run(LOAD, message(tmp_path, f"print {size}"), limit_s=30)
+            sizes.append(capfd.readouterr().err.count("x"))
+        await worker.close()
+        return sizes
+
+    assert asyncio.run(scenario()) == [1000, 2**20, 1000]
+    cut = [text for text in caplog.messages if "cut" in text]
+    assert cut == [
+        f"the app printed {3 * 2**20} bytes for one message: the last {2**21} bytes were cut"
+    ]
+
+
+def test_the_last_words_of_a_worker_that_dies_are_passed_on(tmp_path, capfd):
+    async def scenario() -> None:
+        with pytest.raises(WorkerDied):
+            await start(tmp_path).run(LOAD, message(tmp_path, "die"), limit_s=30)
+
+    run(scenario())
+    assert capfd.readouterr().err == "last words"
+
+
 SLOW = [
     sys.executable,
     "-c",
