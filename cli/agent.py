@@ -7,7 +7,10 @@ import typer
 
 from .commands import LocalCommand, group, session
 
-app = group("Enrol this site and run its agent.")
+app = group(
+    "Enrol this site and run its agent.",
+    example="fedward agent enrol https://fl.example.org --invite fwi_… --config agent.toml",
+)
 Config = Annotated[Path, typer.Option(help="The site's settings.", dir_okay=False)]
 DEFAULT_CONFIG = Path("agent.toml")
 

@@ -8,9 +8,13 @@ import typer
 
 from .bundle import write_bundle
 from .commands import OperatorCommand, group, session
+from .identifiers import Digest
 from .transfers import upload_bundle
 
-app = group("Upload training code (a Flower app directory).")
+app = group(
+    "Upload training code (a Flower app directory).",
+    example="fedward app upload examples/flower-digits",
+)
 COLUMNS = {
     "name": "name",
     "version": "version",
@@ -54,7 +58,7 @@ def list_apps(ctx: typer.Context) -> None:
 
 
 @app.command(cls=OperatorCommand)
-def show(ctx: typer.Context, digest: Annotated[str, typer.Argument(help="sha256:…")]) -> None:
+def show(ctx: typer.Context, digest: Digest) -> None:
     """Show one app: its files, settings and size.
 
     Example: fedward app show sha256:0a1b…

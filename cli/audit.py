@@ -7,8 +7,12 @@ import typer
 from .audit_check import check_inclusion
 from .commands import OperatorCommand, group, session
 from .errors import CliError
+from .identifiers import RUN_ID
 
-app = group("Read and verify the audit log.")
+app = group(
+    "Read and verify the audit log.",
+    example="fedward audit verify",
+)
 COLUMNS = {
     "seq": "seq",
     "record.ts": "time",
@@ -23,7 +27,10 @@ COLUMNS = {
 @app.command(cls=OperatorCommand)
 def events(
     ctx: typer.Context,
-    run: Annotated[str | None, typer.Option(help="Only the records of this run.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(help="Only the records of this run.", click_type=RUN_ID),
+    ] = None,
     after: Annotated[int, typer.Option(help="Start after this sequence number.")] = 0,
     limit: Annotated[int, typer.Option(help="At most so many.")] = 200,
 ) -> None:

@@ -122,16 +122,19 @@ class OperatorCommand(LocalCommand):
         """Take the shared options out of the command's arguments."""
         as_json, url = ctx.params.pop("as_json"), ctx.params.pop("url")
         token, token_file = ctx.params.pop("token"), ctx.params.pop("token_file")
+        if token is not None and not token.strip():
+            raise click.UsageError("--token (FEDWARD_TOKEN): it is empty, expected an API token")
         if token is None and token_file is not None:
             token = read_token(token_file)
         return Session(as_json=as_json, url=url.rstrip("/"), token=token)
 
 
-def group(help_text: str) -> typer.Typer:
-    """Make the group of a sub-command."""
+def group(help_text: str, *, example: str) -> typer.Typer:
+    """Make the group of a sub-command; its help shows the example, its commands have their own."""
     return typer.Typer(
-        help=help_text,
+        help=f"{help_text}\n\nExample: {example}",
         no_args_is_help=True,
+        add_completion=False,  # the options of `fedward` itself install it
         context_settings={"help_option_names": ["-h", "--help"]},
     )
 

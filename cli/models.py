@@ -6,10 +6,13 @@ from typing import Annotated
 import typer
 
 from .commands import OperatorCommand, group, session
+from .identifiers import RUN_ID, Digest
 from .transfers import download_model, upload_model
 
-app = group("List, trace, upload and download model versions.")
-Model = Annotated[str, typer.Argument(help="Digest: sha256:… (`model list`, `run show`).")]
+app = group(
+    "List, trace, upload and download model versions.",
+    example="fedward model download sha256:0a1b… --out model.safetensors",
+)
 COLUMNS = {
     "run": "run",
     "round": "round",
@@ -23,7 +26,10 @@ COLUMNS = {
 @app.command("list", cls=OperatorCommand)
 def list_models(
     ctx: typer.Context,
-    run: Annotated[str | None, typer.Option(help="Only the versions of this run.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(help="Only the versions of this run.", click_type=RUN_ID),
+    ] = None,
 ) -> None:
     """List model versions, a run's by round, else the newest last.
 
@@ -40,7 +46,7 @@ def list_models(
 
 
 @app.command(cls=OperatorCommand)
-def show(ctx: typer.Context, digest: Model) -> None:
+def show(ctx: typer.Context, digest: Digest) -> None:
     """Show one model version with the schema of its arrays.
 
     Example: fedward model show sha256:0a1b…
@@ -51,7 +57,7 @@ def show(ctx: typer.Context, digest: Model) -> None:
 
 
 @app.command(cls=OperatorCommand)
-def lineage(ctx: typer.Context, digest: Model) -> None:
+def lineage(ctx: typer.Context, digest: Digest) -> None:
     """List the versions that a model descends from, the newest first.
 
     Example: fedward model lineage sha256:0a1b…
@@ -64,15 +70,15 @@ def lineage(ctx: typer.Context, digest: Model) -> None:
 @app.command(cls=OperatorCommand)
 def download(
     ctx: typer.Context,
-    digest: Model,
+    digest: Digest,
     out: Annotated[Path, typer.Option("--out", "-o", help="The safetensors file to write.")],
 ) -> None:
     """Download a model version as a safetensors file and check its digest.
 
     A model of the recipe `tabular` expects standardised columns:
-    (x - mean) / sqrt(mean_square - mean^2), 0 where a value is missing. In full precision
-    `fedward run rounds RUN --round 0 --json` has them, as feature-mean and
-    feature-mean-square; README.md has an example in Python.
+    (x - mean) / sqrt(mean_square - mean^2), 0 where a value is missing.
+    `fedward run rounds RUN --round 0 --json` prints the two in full, as
+    feature-mean and feature-mean-square; README.md has an example in Python.
 
     Example: fedward model download sha256:0a1b… --out model.safetensors
     """

@@ -7,8 +7,12 @@ import typer
 
 from .commands import LocalCommand, OperatorCommand, group, session
 from .errors import InvalidFile
+from .identifiers import Digest
 
-app = group("Write, check and submit plans.")
+app = group(
+    "Write, check and submit plans.",
+    example="fedward plan init sepsis.toml --study sepsis --dataset icu",
+)
 PlanPath = Annotated[Path, typer.Argument(help="The plan file (TOML).")]
 InitialModel = Annotated[
     str | None,
@@ -112,7 +116,7 @@ def list_plans(ctx: typer.Context) -> None:
 
 
 @app.command(cls=OperatorCommand)
-def show(ctx: typer.Context, digest: Annotated[str, typer.Argument(help="sha256:…")]) -> None:
+def show(ctx: typer.Context, digest: Digest) -> None:
     """Show a submitted plan.
 
     Example: fedward plan show sha256:0a1b…

@@ -74,6 +74,7 @@ app = typer.Typer(
 def fedward() -> None:
     """Federated learning for organisations whose records may not move.
 
-    Start a coordinator with `fedward serve`, join it from a site with `fedward agent`, and
-    train with `fedward plan` and `fedward run`. Each command shows an example: `fedward run -h`.
+    Start a coordinator with `fedward serve`, join it with `fedward agent`,
+    train with `fedward plan` and `fedward run`.
+    Help shows an example: `fedward run -h`, `fedward run watch -h`.
     """

@@ -6,10 +6,13 @@ import typer
 
 from .commands import OperatorCommand, Session, group, session
 from .errors import RunNotCompleted
+from .identifiers import DIGEST, Run
 from .watch import follow_run, round_columns, round_rows, summary_line
 
-app = group("Create, start, watch and stop runs.")
-Run = Annotated[str, typer.Argument(help="Id of the run: run-…")]
+app = group(
+    "Create, start, watch and stop runs.",
+    example="fedward run watch run-0k3f9a",
+)
 COLUMNS = {
     "run": "run",
     "name": "plan",
@@ -24,7 +27,10 @@ COLUMNS = {
 @app.command(cls=OperatorCommand)
 def create(
     ctx: typer.Context,
-    plan: Annotated[str, typer.Argument(help="The plan's digest: sha256:…")],
+    plan: Annotated[
+        str,
+        typer.Argument(help="The plan's digest: sha256:…", click_type=DIGEST),
+    ],
     start: Annotated[bool, typer.Option("--start", help="Start it at once.")] = False,
 ) -> None:
     """Create a run of a submitted plan.

@@ -9,7 +9,7 @@ import typer
 from .commands import LocalCommand
 from .errors import CliError
 
-app = typer.Typer()
+app = typer.Typer(add_completion=False)
 
 
 @app.command(cls=LocalCommand)

@@ -7,7 +7,10 @@ import typer
 from .commands import OperatorCommand, group, session
 from .durations import parse_duration
 
-app = group("Invite, list and revoke the sites.")
+app = group(
+    "Invite, list and revoke the sites.",
+    example='fedward site invite st-anna --organisation "St. Anna Hospital"',
+)
 Site = Annotated[str, typer.Argument(help="Name of the site.")]
 COLUMNS = {
     "site": "site",

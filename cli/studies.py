@@ -7,7 +7,10 @@ import typer
 from .commands import OperatorCommand, group, session
 from .durations import parse_end_of_day
 
-app = group("Why data is used, by whom, and until when.")
+app = group(
+    "Why data is used, by whom, and until when.",
+    example="fedward study list",
+)
 StudyName = Annotated[str, typer.Argument(help="Name: lower case, digits, hyphens.")]
 COLUMNS = {
     "study.study": "study",
@@ -41,7 +44,14 @@ def create(
         "expires": parse_end_of_day(expires),
     }
     with here.api() as api:
-        here.show_fields(api.post("/studies", document), done=f"Study {study} is open.")
+        created = api.post("/studies", document)
+        known = {entry["site"] for entry in api.get_all("/sites")}
+    for name in dict.fromkeys(site):
+        if name not in known:
+            typer.echo(
+                f"warning: no site {name} is known yet: fedward site invite {name}", err=True
+            )
+    here.show_fields(created, done=f"Study {study} is open.")
 
 
 @app.command("list", cls=OperatorCommand)

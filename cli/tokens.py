@@ -7,7 +7,10 @@ import typer
 from .commands import OperatorCommand, group, session
 from .durations import parse_duration
 
-app = group("API tokens of operators, researchers and auditors.")
+app = group(
+    "API tokens of operators, researchers and auditors.",
+    example="fedward token create j.doe --role researcher --valid 30d",
+)
 COLUMNS = {
     "token": "id",
     "name": "name",
@@ -31,7 +34,12 @@ def create(
     here = session(ctx)
     document = {"name": name, "role": role, "ttl_s": parse_duration(valid)}
     with here.api() as api:
-        here.show_fields(api.post("/tokens", document), done="Keep it; it is not shown again.")
+        made = api.post("/tokens", document)
+    if here.as_json:
+        here.show_fields(made)
+        return
+    typer.echo(f"The API token, shown only this once:\n{made.pop('secret')}\n")
+    here.show_fields(made, done="The secret is what FEDWARD_TOKEN takes. About it:")
 
 
 @app.command("list", cls=OperatorCommand)

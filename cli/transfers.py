@@ -9,7 +9,12 @@ from .output import transfer_progress
 
 
 def upload_model(api: Api, file: Path) -> dict[str, Any]:
-    """Upload a safetensors file and return the coordinator's view of the model."""
+    """Upload a safetensors file and return the coordinator's view of the model.
+
+    Raises:
+        InvalidFile: it cannot be read or is certainly no safetensors file.
+    """
+    require_safetensors(file)
     with transfer_progress("uploading", file_size(file)) as moved:
         view: dict[str, Any] = api.upload(
             "/models", file, media_type="application/octet-stream", moved=moved
@@ -29,6 +34,22 @@ def download_model(api: Api, digest: str, target: Path) -> int:
     size_bytes = api.get(f"/models/{digest}")["size_bytes"]
     with transfer_progress("downloading", size_bytes) as moved:
         return api.download(f"/models/{digest}/content", target, digest=digest, moved=moved)
+
+
+def require_safetensors(file: Path) -> None:
+    """Check a file's beginning: the length of its header, 8 bytes little-endian, and a JSON object.
+
+    Raises:
+        InvalidFile: it cannot be read or begins otherwise.
+    """
+    size_bytes = file_size(file)
+    try:
+        with file.open("rb") as stream:
+            length, opening = stream.read(8), stream.read(1)
+    except OSError as error:
+        raise InvalidFile(f"{file}: {error.strerror}") from error
+    if len(length) < 8 or opening != b"{" or int.from_bytes(length, "little") > size_bytes - 8:
+        raise InvalidFile(f"{file}: not a safetensors file")
 
 
 def file_size(file: Path) -> int:

@@ -118,6 +118,20 @@ def test_a_site_sees_its_own_membership(federation: Federation) -> None:
     assert status["key_id"] == site["key_id"]
 
 
+def test_a_study_of_a_site_that_is_not_known_warns(federation: Federation) -> None:
+    study = ["study", "create", "later", "--purpose", "test", "--legal-basis", "none"]
+    done = federation.run(*study, "--site", "st-anna", "--site", "ghost", "--expires", "2099-12-31")
+    assert done.returncode == 0
+    assert done.stderr == "warning: no site ghost is known yet: fedward site invite ghost\n"
+
+
+def test_a_new_token_stands_alone_on_its_line(federation: Federation) -> None:
+    done = federation.run("token", "create", "a-person", "--role", "researcher")
+    lines = done.stdout.splitlines()
+    assert lines[1].startswith("fw_")
+    assert federation.run("run", "list", "--token", lines[1]).returncode == 0
+
+
 def test_lists_are_tables_for_people(federation: Federation, finished: dict[str, Any]) -> None:
     for command in ("site", "study", "plan", "run", "model", "token"):
         done = federation.run(command, "list")

@@ -25,6 +25,37 @@ def test_every_command_shows_an_example_of_itself(path: str, command: click.Comm
     assert f"Example: fedward {path}" in (command.help or "")
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_groups_help_shows_an_example_and_no_completion(name: str) -> None:
+    command = load_command(name)
+    assert f"Example: fedward {name}" in (command.help or "")
+    options = {option for parameter in command.params for option in parameter.opts}
+    assert not any("completion" in option for option in options)
+
+
+def test_an_empty_token_is_a_usage_error() -> None:
+    result = CliRunner().invoke(app, ["run", "list", "--token", ""])
+    assert result.exit_code == 2
+    assert "--token (FEDWARD_TOKEN): it is empty" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "looks_like"),
+    [
+        (["run", "show", "run-nope"], "run-01"),
+        (["run", "create", "run-0k3f9a"], "64 hex digits"),
+        (["model", "show", "sha256:abc"], "64 hex digits"),
+        (["model", "list", "--run", "sha256:abc"], "run-01"),
+    ],
+)
+def test_a_text_that_is_no_id_is_told_what_one_looks_like(
+    command: list[str], looks_like: str
+) -> None:
+    result = CliRunner().invoke(app, [*command, "--token", "fw_x"])
+    assert result.exit_code == 2
+    assert looks_like in result.stderr
+
+
 @pytest.mark.parametrize("name", VISIBLE)
 def test_the_listing_says_what_the_command_itself_says(name: str) -> None:
     first = (load_command(name).help or "").splitlines()[0]
