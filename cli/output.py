@@ -67,7 +67,8 @@ def make_table(
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for key, heading in columns.items():
-        numeric = all(_is_number(value_at(row, key)) for row in rows)
+        given = [found for row in rows if (found := value_at(row, key)) is not None]
+        numeric = bool(given) and all(_is_number(value) for value in given)
         cells = [_format_cell(key, value_at(row, key)) for row in rows]
         table.add_column(
             heading,

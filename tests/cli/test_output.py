@@ -80,6 +80,13 @@ def test_on_a_narrow_terminal_a_digest_stands_whole_below_its_row(
     assert len(lines) == 5
 
 
+def test_a_column_of_numbers_stays_one_where_some_are_missing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_table([{"n": None}, {"n": 12.5}], {"n": "n"})
+    assert capsys.readouterr().out.splitlines() == ["   n", "   -", "12.5"]
+
+
 def test_times_in_tables_are_to_the_second(capsys: pytest.CaptureFixture[str]) -> None:
     print_table([{"t": "2026-11-30T22:27:35.552485Z"}], {"t": "time"})
     assert capsys.readouterr().out.splitlines()[1].strip() == "2026-11-30T22:27:35Z"
