@@ -6,46 +6,60 @@ authority is not covered, because proxies rewrite it. A response's signature cov
 body digest, its own such fields and the signature of the request that it answers: no response
 can be passed off as the answer to another request.
 
+Our messages have one form, so nothing is parsed that could be read in two ways: the verifier
+writes the list of covered components itself (`signature_base`) and wants the received one to be
+the same bytes, and the parameters must match one regular expression. All else is refused
+(docs/decisions/0006-signature-base.md). Members of other labels, which a gateway may add, are
+left alone.
+
 What is left to others: whether a (key id, nonce) pair was seen before, and what the key's
 owner may do. `url` is always path and query as they stand in the request line.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import Any
 
-import http_message_signatures as hms
 from cryptography.exceptions import InvalidSignature as RefusedByLibrary
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from fedward.protocol.errors import ClockSkew, DigestMismatch, InvalidSignature, UnknownKey
+from fedward.protocol.signature_base import (
+    COVERED_FIELDS,
+    LABEL,
+    SIGNED_FIELDS,
+    Components,
+    Headers,
+    digest_of,
+    explain_difference,
+    list_names,
+    own_member,
+    own_signature,
+    read_fields,
+    request_components,
+    response_components,
+    write_base,
+)
 
 PrivateKey = Ed25519PrivateKey
 REQUEST_TAG = "fedward-agent"
 RESPONSE_TAG = "fedward-coordinator"
-LABEL = "fedward"
-COVERED_FIELDS = (
-    "content-type",
-    "content-range",
-    "fedward-protocol",
-    "idempotency-key",
-    "upload-fence",
-    "upload-offset",
-)
-"""Covered where present, beside content-digest, which always is."""
-
-_REQUEST_ALWAYS = ("@method", "@path", "@query", "content-digest")
-_RESPONSE_ALWAYS = ("@status", "content-digest", f'"signature";req;key="{LABEL}"')
-_ORIGIN = "http://fedward"
-"""The library wants an absolute URL; neither scheme nor authority is covered."""
-_MAX_FIELD_CHARACTERS = 4096
 _NONCE_CHARACTERS = range(16, 129)
 
-Headers = Mapping[str, str]
+# No quote and no backslash: what stands between quotes is the text itself.
+_TEXT = "[A-Za-z0-9+/=._-]"
+_ALG = ';alg="ed25519"'
+_CREATED = ";created=(?P<created>0|[1-9][0-9]{0,14})"
+_SIGNER = rf'{_CREATED};keyid="(?P<keyid>{_TEXT}{{1,128}})"(?P<alg>{_ALG})?'
+_REQUEST_PARAMETERS = re.compile(
+    rf'{_SIGNER};nonce="(?P<nonce>{_TEXT}*)"(?(alg)|(?:{_ALG})?);tag="{REQUEST_TAG}"'
+)
+_RESPONSE_PARAMETERS = re.compile(rf'{_SIGNER}(?P<nonce>);tag="{RESPONSE_TAG}"')
+"""As we write them; `alg` may be missing, and in a request stand after the nonce."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +141,16 @@ def sign_request(
         headers: those that will be sent; changing a covered one later breaks the signature.
         body: as sent, after any content coding; empty where there is none.
         now: seconds since the epoch.
-        nonce: 16 to 128 characters that this key has never used.
+        nonce: 16 to 128 letters, digits or +/=._- that this key has never used.
 
     Raises:
-        InvalidSignature: the message cannot be signed, e.g. an unencoded URL.
+        InvalidSignature: the message cannot be signed, e.g. an unencoded URL, a key id or nonce
+            of other characters, a header with a line end.
     """
-    message = _Request(method.upper(), _absolute(url), _with_digest(headers, body))
-    components = _REQUEST_ALWAYS + _present(message.headers)
-    return _signed(
-        key, message, components, key_id=key_id, now=now, nonce=nonce, tag=REQUEST_TAG
-    )  # fmt: skip
+    fields = read_fields(headers, COVERED_FIELDS) | {"content-digest": digest_of(body)}
+    components = request_components(method, url, fields)
+    parameters = f'{_written_signer(key_id, now)};nonce="{nonce}";tag="{REQUEST_TAG}"'
+    return _signed(key, components, parameters, form=_REQUEST_PARAMETERS)
 
 
 def verify_request(
@@ -161,9 +175,9 @@ def verify_request(
         DigestMismatch: the body is not the one that was signed.
         ClockSkew: `created` is more than `tolerance_s` seconds away from `now`.
     """
-    message = _Request(method.upper(), _absolute(url), dict(headers))
-    required = _REQUEST_ALWAYS + _present(message.headers)
-    verified = _verified(message, required, find_key=find_key, tag=REQUEST_TAG)
+    fields = read_fields(headers, SIGNED_FIELDS)
+    components = request_components(method, url, fields)
+    verified = _verified(components, fields, find_key=find_key, form=_REQUEST_PARAMETERS)
     if body is not None:
         require_body(verified, body)
     if len(verified.nonce) not in _NONCE_CHARACTERS:
@@ -179,10 +193,11 @@ def require_body(verified: Verified, body: bytes) -> None:
     Raises:
         DigestMismatch: it is not.
     """
-    try:
-        hms.ContentDigest.verify(verified.content_digest, body)
-    except hms.HTTPMessageSignaturesException as error:
-        raise DigestMismatch(f"body of {len(body)} bytes: {error}") from error
+    got = digest_of(body)
+    if got != verified.content_digest:
+        raise DigestMismatch(
+            f"body of {len(body)} bytes: got {got}, {verified.content_digest} was signed"
+        )
 
 
 # ---------------------------------------------------------------- responses
@@ -203,11 +218,10 @@ def sign_response(
     Raises:
         InvalidSignature: the request has no signature of ours to bind the answer to.
     """
-    message = _Response(status, _with_digest(headers, body), _bound_request(request))
-    components = _RESPONSE_ALWAYS + _present(message.headers)
-    return _signed(
-        key, message, components, key_id=key_id, now=now, nonce=None, tag=RESPONSE_TAG
-    )  # fmt: skip
+    fields = read_fields(headers, COVERED_FIELDS) | {"content-digest": digest_of(body)}
+    components = response_components(status, fields, request)
+    parameters = f'{_written_signer(key_id, now)};tag="{RESPONSE_TAG}"'
+    return _signed(key, components, parameters, form=_RESPONSE_PARAMETERS)
 
 
 def verify_response(
@@ -230,157 +244,56 @@ def verify_response(
         InvalidSignature: missing, malformed, of an unknown key, or wrong.
         DigestMismatch: the body is not the one that was signed.
     """
-    message = _Response(status, dict(headers), _bound_request(request))
-    required = _RESPONSE_ALWAYS + _present(message.headers)
-    verified = _verified(message, required, find_key=find_key, tag=RESPONSE_TAG)
+    fields = read_fields(headers, SIGNED_FIELDS)
+    components = response_components(status, fields, request)
+    verified = _verified(components, fields, find_key=find_key, form=_RESPONSE_PARAMETERS)
     require_body(verified, body)
     return verified
 
 
-# ---------------------------------------------------------------- what the library needs
+# ---------------------------------------------------------------- one form for both
 
 
-@dataclass(slots=True)
-class _Request:
-    method: str
-    url: str
-    headers: dict[str, str]
-
-
-@dataclass(slots=True)
-class _Response:
-    status_code: int
-    headers: dict[str, str]
-    request: _Request
-
-
-class _SigningKey(hms.HTTPSignatureKeyResolver):
-    def __init__(self, key: PrivateKey) -> None:
-        self._key = key
-
-    def resolve_private_key(self, key_id: str) -> PrivateKey:  # noqa: ARG002  # their interface
-        return self._key
-
-
-class _KnownKeys(hms.HTTPSignatureKeyResolver):
-    """Looks keys up and keeps why that failed, which the library takes for a wrong signature."""
-
-    def __init__(self, find_key: Callable[[str], bytes | None]) -> None:
-        self._find_key = find_key
-        self.failure: Exception | None = None
-
-    def resolve_public_key(self, key_id: str) -> Ed25519PublicKey:
-        try:
-            return _load_public(self._find_key(key_id))
-        except Exception as error:
-            self.failure = error
-            raise
-
-
-class _Verifier(hms.HTTPMessageVerifier):
-    """The library's verifier, which would read the system's clock, without its own clock."""
-
-    def validate_created_and_expires(
-        self,
-        sig_input: Any,
-        max_age: timedelta | None = None,  # noqa: ARG002  # their interface
-    ) -> None:
-        """Refuse what carries no time of signing, or a time limit that we never set."""
-        if type(sig_input.params.get("created")) is not int or "expires" in sig_input.params:
-            raise hms.InvalidSignature("expected `created` and no `expires`")
+def _written_signer(key_id: str, now: float) -> str:
+    return f';created={int(now)};keyid="{key_id}"{_ALG}'
 
 
 def _signed(
-    key: PrivateKey,
-    message: _Request | _Response,
-    components: tuple[str, ...],
-    *,
-    key_id: str,
-    now: float,
-    nonce: str | None,
-    tag: str,
+    key: PrivateKey, components: Components, parameters: str, *, form: re.Pattern[str]
 ) -> dict[str, str]:
-    signer = hms.HTTPMessageSigner(
-        signature_algorithm=hms.algorithms.ED25519, key_resolver=_SigningKey(key)
-    )
-    try:
-        signer.sign(
-            message,
-            key_id=key_id,
-            created=datetime.fromtimestamp(now, UTC),
-            nonce=nonce,
-            label=LABEL,
-            tag=tag,
-            covered_component_ids=components,
-            use_existing_digest=True,
-        )
-    except hms.HTTPMessageSignaturesException as error:
-        raise InvalidSignature(f"the message cannot be signed: {error}") from error
-    added = ("Content-Digest", "Signature-Input", "Signature")
-    return {name: message.headers[name] for name in added}
+    if form.fullmatch(parameters) is None:
+        raise InvalidSignature(f"the message cannot be signed with {parameters[:300]!r}")
+    signature = base64.b64encode(key.sign(write_base(components, parameters))).decode("ascii")
+    return {
+        "Content-Digest": dict(components)['"content-digest"'],
+        "Signature-Input": f"{LABEL}={list_names(components)}{parameters}",
+        "Signature": f"{LABEL}=:{signature}:",
+    }
 
 
 def _verified(
-    message: _Request | _Response,
-    required: tuple[str, ...],
+    components: Components,
+    fields: Headers,
     *,
     find_key: Callable[[str], bytes | None],
-    tag: str,
+    form: re.Pattern[str],
 ) -> Verified:
-    _check_lengths(message.headers)
-    keys = _KnownKeys(find_key)
-    verifier = _Verifier(signature_algorithm=hms.algorithms.ED25519, key_resolver=keys)
+    given, listed = own_member(fields, "signature-input"), list_names(components)
+    if not given.startswith(listed):
+        raise InvalidSignature(explain_difference(components, given))
+    parameters = given.removeprefix(listed)
+    match = form.fullmatch(parameters)
+    if match is None:
+        raise InvalidSignature(f"signature-input: got the parameters {parameters[:300]!r}")
+    signature = own_signature(fields)
+    public = _load_public(find_key(match["keyid"]))
     try:
-        results = verifier.verify(
-            message, max_age=None, expect_tag=tag, require_components=required
-        )
-    except hms.HTTPMessageSignaturesException as error:
-        if keys.failure is not None:
-            raise keys.failure from error
-        raise InvalidSignature(f"the signature does not verify: {error}") from error
-    if len(results) != 1 or results[0].label != LABEL:
-        raise InvalidSignature(f"got {len(results)} signatures, expected one called {LABEL!r}")
-    (result,) = results
+        public.verify(base64.b64decode(signature[1:-1]), write_base(components, parameters))
+    except RefusedByLibrary as error:
+        raise InvalidSignature("the signature does not verify") from error
     return Verified(
-        str(result.parameters["keyid"]),
-        result.nonce or "",
-        float(result.parameters["created"]),
-        str(result.covered_components['"content-digest"']),
+        match["keyid"], match["nonce"], float(match["created"]), fields["content-digest"]
     )
-
-
-def _with_digest(headers: Headers, body: bytes) -> dict[str, str]:
-    """Return the headers with the body's digest in place of any other."""
-    ours = {"content-digest", "signature", "signature-input"}
-    kept = {name: value for name, value in headers.items() if name.lower() not in ours}
-    return kept | {"Content-Digest": hms.ContentDigest.create(body)}
-
-
-def _present(headers: Headers) -> tuple[str, ...]:
-    names = {name.lower() for name in headers}
-    return tuple(field for field in COVERED_FIELDS if field in names)
-
-
-def _bound_request(request: tuple[str, str, Headers]) -> _Request:
-    method, url, headers = request
-    _check_lengths(headers)
-    return _Request(method.upper(), _absolute(url), dict(headers))
-
-
-def _absolute(url: str) -> str:
-    if not url.startswith("/"):
-        raise InvalidSignature(f"url: got {url[:80]!r}, expected a path that begins with /")
-    return _ORIGIN + url
-
-
-def _check_lengths(headers: Headers) -> None:
-    """Bound the work that a stranger can cause before the signature is checked."""
-    for name, value in headers.items():
-        signature = name.lower() in {"signature", "signature-input", "content-digest"}
-        if signature and len(value) > _MAX_FIELD_CHARACTERS:
-            raise InvalidSignature(
-                f"{name}: got {len(value)} characters, expected {_MAX_FIELD_CHARACTERS} at most"
-            )
 
 
 def _load_public(public: bytes | None) -> Ed25519PublicKey:
