@@ -46,9 +46,14 @@ class Exchange:
         self._key = coordinator_key
         self._backoff = backoff
         self._sleep = sleep
+        self._connected = False
 
     async def next_task(self, *, wait_s: float) -> Task | None:
-        """Ask for work; None where there was none within `wait_s`."""
+        """Ask for work; None where there was none within `wait_s`.
+
+        Without a connection nothing is waited for: the answer shows that there is one.
+        """
+        wait_s = wait_s if self._connected else 0.0
 
         def read(answer: Answer) -> Task | None:
             return None if answer.status == 204 else _document(Task, answer)
@@ -188,14 +193,23 @@ class Exchange:
                     headers=headers,
                     wait_s=wait_s,
                 )
-                return read(answer)
+                found = read(answer)
             except ConnectionFailed as error:
+                self._connected = False
                 failures += 1
-                wait_s = self._backoff.delay_s(failures)
+                pause_s = self._backoff.delay_s(failures)
                 if isinstance(error, Unreachable):
-                    wait_s = max(wait_s, error.retry_after_s)
-                _log.warning("%s; attempt %d, again in %.1f s", error, failures, wait_s)
-                await self._sleep(wait_s)
+                    pause_s = max(pause_s, error.retry_after_s)
+                _log.warning("%s; attempt %d, again in %.1f s", error, failures, pause_s)
+                await self._sleep(pause_s)
+            else:
+                self._tell_connected()
+                return found
+
+    def _tell_connected(self) -> None:
+        if not self._connected:
+            _log.info("connected to the coordinator at %s", self._transport.address)
+        self._connected = True
 
 
 def _document(kind: type[_D], answer: Answer) -> _D:

@@ -91,7 +91,7 @@ class Transport:
         now: Callable[[], float],
         token_bytes: Callable[[int], bytes],
     ) -> None:
-        self._address = address.rstrip("/")
+        self.address = address.rstrip("/")
         self._network = network
         self._identity = identity
         self._now = now
@@ -156,7 +156,7 @@ class Transport:
         try:
             async with self._client.stream(
                 method,
-                self._address + target,
+                self.address + target,
                 headers=dict(signed.headers),
                 content=body,
                 timeout=timeout,

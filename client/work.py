@@ -158,7 +158,7 @@ class Agent:
             receipt = await self._exchange.submit(task, body)
             if receipt.next is NextStep.POLL:
                 break
-        return receipt is not None and self._settle(task, receipt)
+        return receipt is not None and self._settle(task, result, receipt)
 
     def _intend(self, task: Task, update: UpdateRef | None, body: bytes) -> None:
         """Record what is about to leave the site; where that fails nothing leaves."""
@@ -167,11 +167,10 @@ class Agent:
             leaving.insert(0, EgressIntended(kind="update", **update.model_dump()))
         self._journal.record(*(about(task, details) for details in leaving), now=self._now())
 
-    def _settle(self, task: Task, receipt: ResultReceipt) -> bool:
+    def _settle(self, task: Task, result: TaskResult, receipt: ResultReceipt) -> bool:
         final = receipt.next is NextStep.POLL and receipt.reason not in _MAY_COME_AGAIN
         self._journal.settle(task, receipt, final=final, now=self._now())
-        if not receipt.accepted:
-            _log.warning("task %s: refused: %s %s", task.task, receipt.reason, receipt.detail)
+        _tell_end(task, result, receipt)
         return final
 
     def _has_files(self, finished: Finished) -> bool:
@@ -184,6 +183,19 @@ class Agent:
             self._workshop.cache.shrink(
                 self._settings.limits.cache_bytes, in_use={task.plan, task.model}
             )
+
+
+def _tell_end(task: Task, result: TaskResult, receipt: ResultReceipt) -> None:
+    """Write the one line by which the people at the site know what a task came to."""
+    what = f"{task.kind} of round {task.round} of {task.run}"
+    if not receipt.accepted:
+        reasons = [text for text in (receipt.reason, receipt.detail) if text]
+        _log.warning("%s: not taken by the coordinator: %s", what, ": ".join(reasons))
+    elif result.failure is None:
+        _log.info("%s: done in %.1f s", what, result.duration_s)
+    else:
+        told = "traceback" if result.failure is TaskFailure.APP_RAISED else "reason"
+        _log.warning("%s: failed: %s, the %s is above", what, result.failure, told)
 
 
 def _is_about_form(refused: CallRefused) -> bool:

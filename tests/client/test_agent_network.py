@@ -167,3 +167,12 @@ def test_a_delivery_that_keeps_failing_ends_when_the_task_is_not_wanted(coordina
     site.work_until(close_when_failing, settings=settings)
     assert "task.abandon" in [record["action"] for record in site.records()]
     assert not list((site.folder / "state" / "kept").glob("??/*"))[1:], "the app's state only"
+
+
+def test_a_repeated_poll_may_be_answered_as_late_as_the_first(coordinator, site, caplog):
+    network = site.settings.network.model_copy(update={"poll_s": 1, "timeout_s": 0.3})
+    fault(coordinator, "lost-answer", "GET", "next?wait=1")
+    settings = site.settings.model_copy(update={"network": network})
+    site.work_until(lambda: coordinator.polls > 4, settings=settings)
+    failed = [line for line in caplog.messages if "again in" in line]
+    assert len(failed) == 1, failed
