@@ -29,7 +29,12 @@ from fedward.coordinator.api.problems import (
 )
 from fedward.coordinator.api.state import ApiState
 from fedward.coordinator.errors import CoordinatorError
-from fedward.protocol.documents import MAX_CHUNK_BYTES, PROTOCOL_VERSION, PublicKey
+from fedward.protocol.documents import (
+    MAX_CHUNK_BYTES,
+    MAX_DOCUMENT_BYTES,
+    PROTOCOL_VERSION,
+    PublicKey,
+)
 from fedward.protocol.errors import InvalidSignature, ProtocolError
 from fedward.protocol.signatures import (
     Verified,
@@ -43,8 +48,6 @@ from fedward.protocol.signatures import (
 PREFIX = "/agent/v1"
 ENROL = f"{PREFIX}/enrol"
 UPLOADS = f"{PREFIX}/uploads/"
-MAX_DOCUMENT_BYTES = 256 * 1024
-"""Largest body of a request that is not an upload."""
 _BODY_TIMEOUT_S = 300.0
 _CHUNKS_IN_MEMORY = 32
 """How many upload chunks are held at once; further ones wait in their sockets."""

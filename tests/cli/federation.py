@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -109,8 +109,15 @@ def line_of(log: Path, start: str) -> str:
     raise AssertionError(f"no line {start!r} in {log.read_text()}")
 
 
-def enrol_sites(federation: Federation) -> None:
-    """Invite, enrol and start both sites, each with its own rows."""
+def add_patients(text: str, _: int) -> str:
+    """Name the site's own rows in its agent.toml."""
+    return text + '\n[datasets.patients]\npath = "patients.csv"\n'
+
+
+def enrol_sites(
+    federation: Federation, *, settings: Callable[[str, int], str] = add_patients
+) -> None:
+    """Invite, enrol and start both sites; `settings` changes the n-th agent.toml."""
     for number, site in enumerate(SITES):
         invitation = federation.json("site", "invite", site, "--organisation", site.title())
         config = f"{site}/agent.toml"
@@ -118,8 +125,8 @@ def enrol_sites(federation: Federation) -> None:
             "agent", "enrol", federation.url, "--invite", invitation["invite"], "--config", config
         )
         write_patients(federation.folder / site / "patients.csv", seed=number)
-        with (federation.folder / config).open("a") as out:
-            out.write('\n[datasets.patients]\npath = "patients.csv"\n')
+        file = federation.folder / config
+        file.write_text(settings(file.read_text(), number))
         federation.start(site, "agent", "run", "--config", config)
 
 
