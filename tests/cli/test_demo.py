@@ -56,9 +56,12 @@ def demo(tmp_path: Path, mark: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "fedward.cli", "demo", "--folder", str(tmp_path / "run")]
     # The mark stands where the agents' workers inherit it, too.
     environment = {**os.environ, "FEDWARD_TORCH_MARK": mark, "PYTHONUNBUFFERED": "1"}
+    # Where the tests run in the background, SIGINT is ignored, and a child would inherit that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [*command, "--rounds", "2"], env=environment, stdout=subprocess.PIPE, text=True
     )
+    signal.signal(signal.SIGINT, before)
     try:
         yield process
     finally:
